@@ -1,0 +1,77 @@
+"""Activations by name, class, function or module."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+ActivationLike = str | Callable[[Tensor], Tensor] | type[nn.Module] | nn.Module
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "leaky_relu": nn.LeakyReLU,
+    "softplus": nn.Softplus,
+    "mish": nn.Mish,
+    "identity": nn.Identity,
+}
+
+
+class Function(nn.Module):
+    """A plain function as a module, so that hooks see what it returns."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the function."""
+        return self.function(x)
+
+    def extra_repr(self) -> str:
+        """Name the function in the module's repr."""
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+def make_activation(activation: ActivationLike) -> nn.Module:
+    """Return the activation as a module of its own.
+
+    >>> make_activation("tanh")
+    Tanh()
+    """
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            near = difflib.get_close_matches(activation.lower(), ACTIVATIONS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(
+                f"unknown activation {activation!r}{hint} Known: {', '.join(ACTIVATIONS)}. "
+                "Any callable on tensors works too."
+            )
+        return ACTIVATIONS[activation]()
+    if isinstance(activation, nn.Module):
+        return activation
+    if isinstance(activation, type) and issubclass(activation, nn.Module):
+        return activation()
+    if callable(activation):
+        return Function(activation)
+    raise TypeError(
+        f"activation must be a name, a callable or a module, got {type(activation).__name__}: "
+        f"{activation!r}"
+    )
+
+
+def activation_name(module: nn.Module) -> str | None:
+    """Return the name under which this module is known, None when it is not a standard one.
+
+    A module with other than default settings (``ELU(alpha=0.5)``) has no name.
+    """
+    for name, kind in ACTIVATIONS.items():
+        if type(module) is kind and module.extra_repr() in (kind().extra_repr(), "inplace=True"):
+            return name
+    return None

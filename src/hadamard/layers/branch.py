@@ -1,0 +1,169 @@
+"""A branch: affine map -> norm -> activation, the piece every layer variant is made of.
+
+A *recipe* (:class:`LinearBranch`, :class:`Conv2dBranch`) says how to make one and is what a
+variant receives; a :class:`Branch` is the module it makes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from hadamard.layers.activations import ActivationLike, make_activation
+from hadamard.layers.norm import BranchNorm, NormName
+
+
+class Branch(nn.Module):
+    """One affine map, its norm (or none) and its activation."""
+
+    def __init__(self, affine: nn.Module, norm: nn.Module | None, activation: nn.Module) -> None:
+        super().__init__()
+        self.affine, self.norm, self.activation = affine, norm, activation
+
+    @property
+    def outputs(self) -> int:
+        """Features (channels) handed on."""
+        outputs: int = self.affine.weight.shape[0]  # type: ignore[union-attr, assignment]
+        return outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map, normalise, activate."""
+        h = self.affine(x)
+        if self.norm is not None:
+            h = self.norm(h)
+        out: Tensor = self.activation(h)
+        return out
+
+
+class Recipe(Protocol):
+    """What a layer variant needs to know of a branch, whatever it is made of.
+
+    Another kind of affine map (a hyperspherical one, say) takes part in every variant by
+    implementing this.
+    """
+
+    @property
+    def inputs(self) -> int:
+        """Features (channels) taken."""
+
+    @property
+    def outputs(self) -> int:
+        """Features (channels) handed on."""
+
+    @property
+    def feature_dim(self) -> int:
+        """Where the features stand, counted from the end."""
+
+    def build(self) -> Branch:
+        """Make one branch with freshly drawn weights."""
+
+    def varied(self, **changes: Any) -> Self:
+        """Return the recipe with some fields changed."""
+
+    def following(self) -> Self:
+        """Return the recipe of a layer on top that keeps shape and width."""
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    inputs: int
+    outputs: int
+    activation: ActivationLike = "tanh"
+    norm: NormName | None = None
+    bias: bool = True
+    device: Any = None
+    dtype: torch.dtype | None = None
+
+    feature_dim: ClassVar[int] = -1
+    norms: ClassVar[dict[str, Literal["features", "map"]]] = {"layer": "features"}
+
+    def __post_init__(self) -> None:
+        for field in ("inputs", "outputs"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{field} must be an integer, got {type(value).__name__}: {value}")
+            if value < 1:
+                raise ValueError(f"{field} must be at least 1, got {value}")
+        if self.norm is not None and self.norm not in self.norms:
+            names = ", ".join(["None", *map(repr, self.norms)])
+            raise ValueError(f"norm must be one of {names} here, got {self.norm!r}")
+
+    def affine(self) -> nn.Module:
+        raise NotImplementedError
+
+    def build(self) -> Branch:
+        """Make one branch with freshly drawn weights."""
+        norm = None
+        if self.norm is not None:
+            norm = BranchNorm(
+                self.outputs,
+                feature_dim=self.feature_dim,
+                over=self.norms[self.norm],
+                device=self.device,
+                dtype=self.dtype,
+            )
+        return Branch(self.affine(), norm, make_activation(self.activation))
+
+    def varied(self, **changes: Any) -> Self:
+        """Return the recipe with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class LinearBranch(_Recipe):
+    """A branch on ``nn.Linear``.
+
+    >>> LinearBranch(8, 4, activation="relu").build()(torch.zeros(2, 8)).shape
+    torch.Size([2, 4])
+    """
+
+    def affine(self) -> nn.Module:
+        """Make the linear map."""
+        return nn.Linear(
+            self.inputs, self.outputs, bias=self.bias, device=self.device, dtype=self.dtype
+        )
+
+    def following(self) -> Self:
+        """Return the recipe of a layer on top that keeps the width."""
+        return self.varied(inputs=self.outputs)
+
+
+@dataclass(frozen=True)
+class Conv2dBranch(_Recipe):
+    """A branch on ``nn.Conv2d``; its features are the channels."""
+
+    kernel_size: int | tuple[int, int] = 3
+    stride: int | tuple[int, int] = 1
+    padding: int | tuple[int, int] | Literal["same", "valid"] = 0
+    dilation: int | tuple[int, int] = 1
+    groups: int = 1
+    padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros"
+
+    feature_dim: ClassVar[int] = -3
+    norms: ClassVar[dict[str, Literal["features", "map"]]] = {
+        "layer": "features",
+        "layer_map": "map",
+    }
+
+    def affine(self) -> nn.Module:
+        """Make the convolution."""
+        return nn.Conv2d(
+            self.inputs,
+            self.outputs,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            bias=self.bias,
+            padding_mode=self.padding_mode,
+            device=self.device,
+            dtype=self.dtype,
+        )
+
+    def following(self) -> Self:
+        """Return the recipe of a convolution on top that keeps shape and width."""
+        return self.varied(inputs=self.outputs, stride=1, padding="same")

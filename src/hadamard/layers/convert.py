@@ -1,0 +1,3 @@
+"""hadamardize (stub while building)."""
+Conversion = None
+hadamardize = None

@@ -1,0 +1,58 @@
+"""Layer normalisation inside a branch, for one branch or several held in one tensor."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NormName = Literal["layer", "layer_map"]
+
+
+class BranchNorm(nn.Module):
+    """LayerNorm of each branch on its own, with a learned scale and shift per feature.
+
+    ``over="features"`` normalises over the features (for images: over the channels at each
+    position, as in PQN's JAX release). ``over="map"`` normalises a whole feature map over
+    channels, height and width.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        feature_dim: int = -1,
+        over: Literal["features", "map"] = "features",
+        branches: int = 1,
+        eps: float = 1e-5,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.width, self.branches, self.feature_dim = width, branches, feature_dim
+        self.over, self.eps = over, eps
+        self.weight = nn.Parameter(torch.ones(branches * width, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(branches * width, device=device, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each branch, then scale and shift."""
+        if self.over == "map":
+            trailing = x.shape[self.feature_dim + 1 :]
+            split = x.unflatten(self.feature_dim, (self.branches, self.width))
+            normal = F.layer_norm(split, (self.width, *trailing), eps=self.eps).view_as(x)
+            ones = (1,) * len(trailing)
+            return normal * self.weight.view(-1, *ones) + self.bias.view(-1, *ones)
+        x = x.movedim(self.feature_dim, -1)
+        if self.branches == 1:
+            normal = F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
+        else:
+            split = x.unflatten(-1, (self.branches, self.width))
+            normal = F.layer_norm(split, (self.width,), eps=self.eps).flatten(-2)
+            normal = normal * self.weight + self.bias
+        return normal.movedim(-1, self.feature_dim)
+
+    def extra_repr(self) -> str:
+        """Show what is normalised."""
+        return f"{self.width}, over={self.over!r}, branches={self.branches}"
