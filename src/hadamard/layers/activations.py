@@ -56,9 +56,10 @@ def make_activation(activation: ActivationLike) -> nn.Module:
         return ACTIVATIONS[activation]()
     if isinstance(activation, nn.Module):
         return activation
-    if isinstance(activation, type) and issubclass(activation, nn.Module):
-        return activation()
-    if callable(activation):
+    if isinstance(activation, type):
+        if issubclass(activation, nn.Module):
+            return activation()
+    elif callable(activation):
         return Function(activation)
     raise TypeError(
         f"activation must be a name, a callable or a module, got {type(activation).__name__}: "

@@ -26,8 +26,7 @@ class Branch(nn.Module):
     @property
     def outputs(self) -> int:
         """Features (channels) handed on."""
-        outputs: int = self.affine.weight.shape[0]  # type: ignore[union-attr, assignment]
-        return outputs
+        return self.affine.get_parameter("weight").shape[0]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map, normalise, activate."""

@@ -136,8 +136,7 @@ class FusedHadamard(nn.Module):
     @property
     def outputs(self) -> int:
         """Features (channels) handed on."""
-        joined: int = self.affine.weight.shape[0]  # type: ignore[union-attr, assignment]
-        return joined // self.branch_count
+        return self.affine.get_parameter("weight").shape[0] // self.branch_count
 
     @property
     def dormancy_kind(self) -> Literal["relu", "tanh", "auto"]:

@@ -25,7 +25,7 @@ def plain_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) -
         parts = [activation(part) for part in pre.chunk(branches, dim)]
     else:
         parts = list(activation(pre).chunk(branches, dim))
-    out = parts[0]
+    out: Tensor = parts[0]
     for part in parts[1:]:
         out = out * part
     return out
@@ -45,8 +45,8 @@ def fused_product_applies(pre: Tensor, activation: nn.Module) -> bool:
     """Say whether the GPU kernel can take this call."""
     if not pre.is_cuda or pre.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
-        return False
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False  # the compiler fuses the plain form itself, and exporters know its operations
     kernels = triton_kernels()
     return kernels is not None and activation_name(activation) in kernels.FUSED_ACTIVATIONS
 

@@ -100,9 +100,9 @@ def _layout(pre: Tensor, branches: int, dim: int) -> tuple[Tensor, int, bool]:
     """Return the tensor as stored, how many elements one branch has in a row, and whether
     channels come last in memory."""
     width = pre.shape[dim] // branches
-    if pre.dim() == 4 and dim == -3 and not pre.is_contiguous():
-        if pre.is_contiguous(memory_format=torch.channels_last):
-            return pre, width, True
+    images = pre.dim() == 4 and dim == -3 and not pre.is_contiguous()
+    if images and pre.is_contiguous(memory_format=torch.channels_last):
+        return pre, width, True
     pre = pre.contiguous()
     inner = width
     for size in pre.shape[pre.dim() + dim + 1 :]:
@@ -132,13 +132,13 @@ class _BranchProduct(torch.autograd.Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
         pre, ctx.branches, ctx.dim, ctx.activation = inputs
         ctx.save_for_backward(pre)
         ctx.save_for_forward(pre)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         (pre,) = ctx.saved_tensors
         if torch.is_grad_enabled():
             # A second derivative was asked for: differentiate the plain form instead.
@@ -159,16 +159,16 @@ class _BranchProduct(torch.autograd.Function):
         return grad_pre, None, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:  # type: ignore[override]
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         (pre,) = ctx.saved_tensors
-        slopes = torch.func.jvp(
+        slopes: tuple[Tensor, ...] = torch.func.jvp(
             lambda x: plain_product(x, ctx.branches, ctx.dim, ctx.activation), (pre,), (tangent,)
         )
         return slopes[1]
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], pre: Tensor, *settings: Any
+        _info: Any, in_dims: tuple[int | None, ...], pre: Tensor, *settings: Any
     ) -> tuple[Tensor, int]:
         # The feature dimension is counted from the end: one more dimension in front is free.
         assert in_dims[0] is not None

@@ -1,0 +1,71 @@
+"""Time several functions side by side, and say on what machine."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+
+def machine() -> str:
+    """Name the machine, as the tables in docs/performance.md do."""
+    if torch.cuda.is_available():
+        return (
+            f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+        )
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def side_by_side(
+    runs: dict[str, Callable[[], object]], seconds: float, device: str = "cpu", least: int = 5
+) -> dict[str, float]:
+    """Return the median seconds of each function.
+
+    The functions take turns, so that a noisy or throttled moment hits them all alike.
+    """
+    for run in runs.values():
+        for _ in range(3):
+            run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[next(iter(runs))]) < least:
+        for name, run in runs.items():
+            times[name].append(_once(run, device))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _once(run: Callable[[], object], device: str) -> float:
+    if device == "cpu":
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(20):
+        run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 20 / 1000
+
+
+def captured(run: Callable[[], object]) -> Callable[[], object]:
+    """Return the function as a CUDA graph: what the device does, without launch overhead."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay

@@ -1,0 +1,24 @@
+"""The diagnosis: dormant neurons, effective rank and hidden bias of any network."""
+
+from hadamard.health import theory
+from hadamard.health.bias import HiddenBias, hidden_bias
+from hadamard.health.capture import mark
+from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose, save_comparison
+from hadamard.health.dormant import Dormancy, dormant
+from hadamard.health.monitor import Monitor
+from hadamard.health.rank import effective_rank
+
+__all__ = [
+    "Diagnosis",
+    "Dormancy",
+    "HiddenBias",
+    "LayerHealth",
+    "Monitor",
+    "diagnose",
+    "dormant",
+    "effective_rank",
+    "hidden_bias",
+    "mark",
+    "save_comparison",
+    "theory",
+]

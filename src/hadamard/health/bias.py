@@ -1,0 +1,106 @@
+"""What dormant neurons do to the layer after them: the hidden bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class HiddenBias:
+    """The next layer's pre-activation in three parts that add up to it."""
+
+    live: Tensor
+    """What neurons that still respond contribute, shaped like the layer's output."""
+    dormant: Tensor
+    """What dormant neurons contribute: (nearly) the same for every input."""
+    bias: Tensor
+    """The layer's own bias, broadcast over the batch."""
+    output_dim: int
+
+    def _per_output(self, part: Tensor) -> Tensor:
+        return part.abs().movedim(self.output_dim, 0).flatten(1).mean(dim=1)
+
+    @property
+    def live_contribution(self) -> Tensor:
+        """Average absolute contribution of live neurons to each output."""
+        return self._per_output(self.live)
+
+    @property
+    def dormant_contribution(self) -> Tensor:
+        """Average absolute contribution of dormant neurons to each output."""
+        return self._per_output(self.dormant)
+
+    @property
+    def bias_contribution(self) -> Tensor:
+        """Absolute bias of each output."""
+        return self._per_output(self.bias)
+
+    @property
+    def effective_bias(self) -> Tensor:
+        """The bias each output really has: its own plus the dormant neurons' mean part."""
+        return (self.dormant + self.bias).movedim(self.output_dim, 0).flatten(1).mean(dim=1)
+
+    @property
+    def share(self) -> float:
+        """Dormant neurons' share of all absolute contributions, 0 when there are none."""
+        dormant = float(self.dormant_contribution.sum())
+        total = dormant + float((self.live_contribution + self.bias_contribution).sum())
+        return dormant / total if total > 0 else 0.0
+
+
+@torch.no_grad()
+def hidden_bias(activations: Tensor, next_layer: nn.Module, mask: Tensor) -> HiddenBias:
+    """Split what ``next_layer`` makes of ``activations`` into live, dormant and bias parts.
+
+    ``mask`` is True for dormant neurons: one entry per feature (per channel for feature maps,
+    the second dimension), or one per channel and position. A linear layer after feature maps
+    sees them flattened. A fused Hadamard layer is split
+    through its affine map, so the outputs are the pre-activations of all its branches.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> _ = layer.weight.data.copy_(torch.tensor([[1.0, 3.0]])), layer.bias.data.fill_(0.5)
+    >>> split = hidden_bias(torch.tensor([[0.2, -1.0], [-0.2, -1.0]]), layer,
+    ...                     torch.tensor([False, True]))
+    >>> float(split.live_contribution), float(split.dormant_contribution)
+    (0.20000000298023224, 3.0)
+    >>> float(split.effective_bias)
+    -2.5
+    """
+    layer = getattr(next_layer, "affine", next_layer)
+    if not isinstance(layer, AFFINE):
+        raise TypeError(
+            f"next_layer must be linear or convolutional, got {type(next_layer).__name__}; a "
+            "hidden bias is defined on the affine map that follows the representation"
+        )
+    keep_dormant = _expand(mask, activations)
+    dormant_input = torch.where(keep_dormant, activations, 0)
+    live_input = torch.where(keep_dormant, 0, activations)
+    if isinstance(layer, nn.Linear) and activations.shape[-1] != layer.in_features:
+        # Feature maps reach a linear layer flattened.
+        dormant_input, live_input = dormant_input.flatten(1), live_input.flatten(1)
+    bias = layer(torch.zeros_like(live_input))
+    live = layer(live_input) - bias
+    dormant = layer(dormant_input) - bias
+    return HiddenBias(live, dormant, bias, -1 if isinstance(layer, nn.Linear) else 1)
+
+
+def _expand(mask: Tensor, activations: Tensor) -> Tensor:
+    """Shape a mask over neurons so that it broadcasts against the activations."""
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean (True = dormant), got {mask.dtype}")
+    shape = tuple(activations.shape)
+    mask = mask.to(activations.device)
+    channels_second = len(shape) in (4, 5)
+    if mask.numel() == shape[1 if channels_second else -1]:
+        return mask.view(-1, *(1,) * (len(shape) - 2)) if channels_second else mask
+    if mask.numel() == activations[0].numel():
+        return mask.view(shape[1:])
+    raise ValueError(
+        f"mask has {mask.numel()} entries, which fits neither the features nor the positions of "
+        f"activations of shape {shape}"
+    )

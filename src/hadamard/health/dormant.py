@@ -1,0 +1,75 @@
+"""Which neurons no longer respond to the input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hadamard.health.kde import density_peaks
+from hadamard.health.samples import Positions, as_samples
+
+Kind = Literal["relu", "tanh", "auto"]
+THRESHOLD = 20.0
+
+
+@dataclass(frozen=True)
+class Dormancy:
+    """Which neurons are dormant, and how that was decided."""
+
+    mask: Tensor
+    """True for each dormant neuron."""
+    kind: Literal["relu", "tanh"]
+    """``"relu"``: identically zero. ``"tanh"``: density peak at or above the threshold."""
+    peaks: Tensor | None
+    """Highest density of each neuron; None for the ReLU rule, which needs none."""
+
+    @property
+    def count(self) -> int:
+        """How many neurons are dormant."""
+        return int(self.mask.sum())
+
+    @property
+    def fraction(self) -> float:
+        """The dormant share of all neurons."""
+        return self.count / self.mask.numel()
+
+    def __str__(self) -> str:
+        return f"{self.count} of {self.mask.numel()} neurons dormant ({self.fraction:.1%})"
+
+
+def dormant(
+    activations: Tensor,
+    kind: Kind = "auto",
+    threshold: float = THRESHOLD,
+    *,
+    positions: Positions = "samples",
+    feature_dim: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Dormancy:
+    """Find the neurons whose output is (nearly) the same for every input of the batch.
+
+    ``kind="relu"``: dormant when zero for every sample. ``kind="tanh"`` (any smooth
+    activation): dormant when the peak of the kernel density of its activations reaches
+    ``threshold``, which is the paper's rule. ``"auto"`` takes the ReLU rule when nothing is
+    negative and something is exactly zero. ``positions`` says how feature maps are read, see
+    :func:`~hadamard.health.samples.as_samples`.
+
+    >>> x = torch.linspace(-1, 1, 256)
+    >>> dormant(torch.stack([x, torch.ones(256)], dim=1)).mask
+    tensor([False,  True])
+    """
+    if kind not in ("relu", "tanh", "auto"):
+        raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
+    if not threshold > 0:
+        raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
+    samples = as_samples(activations, positions, feature_dim)
+    if kind == "auto":
+        low = samples.min()
+        kind = "relu" if low >= 0 and bool((samples == 0).any()) else "tanh"
+    if kind == "relu":
+        return Dormancy((samples == 0).all(dim=0), kind, None)
+    peaks = density_peaks(samples, generator)
+    return Dormancy(peaks >= threshold, "tanh", peaks)

@@ -1,0 +1,121 @@
+"""Monitor: the diagnosis, every so often, inside somebody's own training loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+
+from hadamard.health.diagnosis import Diagnosis, diagnose
+
+
+class Monitor:
+    """Diagnose a network every ``every`` steps, into a JSONL file and optionally TensorBoard.
+
+    Call :meth:`step` once per training step with a batch of inputs, or with a function that
+    fetches one (called only when a diagnosis is due). Options of
+    :func:`~hadamard.health.diagnose` (``layers``, ``forward``, ``positions``...) can be given
+    by name.
+
+    .. code-block:: python
+
+        with Monitor(model, every=1_000, path="health.jsonl") as monitor:
+            for batch in data:
+                train(batch)
+                monitor.step(lambda: replay.sample(2_048).observations)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int = 1_000,
+        path: str | os.PathLike[str] | None = "health.jsonl",
+        tensorboard: str | os.PathLike[str] | Any = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number of steps from 1 on, got {every!r}")
+        self.model, self.every, self.options = model, every, options
+        self.steps = 0
+        self.latest: Diagnosis | None = None
+        self._writer, self._owns_writer = _tensorboard_writer(tensorboard)
+        self._file = None
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
+
+    def step(self, inputs: Any, step: int | None = None) -> Diagnosis | None:
+        """Count one training step; diagnose and write when one is due, else return None.
+
+        ``step`` sets the step's number, for loops that count on their own (after a resume, say).
+        """
+        self.steps = self.steps + 1 if step is None else step
+        if self.steps % self.every:
+            return None
+        batch = inputs() if isinstance(inputs, Callable) else inputs  # type: ignore[arg-type]
+        self.latest = diagnose(self.model, batch, **self.options)
+        self._write(self.latest)
+        return self.latest
+
+    def _write(self, diagnosis: Diagnosis) -> None:
+        if self._file is not None:
+            row = {"step": self.steps, "time": time.time(), **diagnosis.to_dict()}
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+        if self._writer is not None:
+            try:
+                for layer in diagnosis:
+                    for metric, value in layer.to_dict().items():
+                        if isinstance(value, int | float):
+                            self._writer.add_scalar(f"{layer.name}/{metric}", value, self.steps)
+            except Exception as error:
+                # The JSONL file is the record and TensorBoard its mirror: training goes on.
+                warnings.warn(f"TensorBoard is off from step {self.steps}: {error}", stacklevel=3)
+                self._writer = None
+
+    def close(self) -> None:
+        """Close the file and a TensorBoard writer that was opened here."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._writer is not None and self._owns_writer:
+            self._writer.close()
+        self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _tensorboard_writer(target: Any) -> tuple[Any, bool]:
+    """Return a writer for a folder, or the writer given, and whether it is ours to close."""
+    if target is None or hasattr(target, "add_scalar"):
+        return target, False
+    if not isinstance(target, str | os.PathLike):
+        raise TypeError(
+            "tensorboard must be a folder or a SummaryWriter, got "
+            f"{type(target).__name__}: {target!r}"
+        )
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError(
+            "TensorBoard is not installed: pip install 'hadamard-rl[report]'"
+        ) from error
+    return SummaryWriter(os.fspath(target)), True

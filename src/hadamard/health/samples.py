@@ -1,0 +1,81 @@
+"""Activations of any shape as a checked matrix: samples down, neurons across."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Positions = Literal["samples", "neurons"]
+
+
+def as_samples(
+    activations: Tensor,
+    positions: Positions = "samples",
+    feature_dim: int | None = None,
+    what: str = "activations",
+) -> Tensor:
+    """Return activations as (samples, neurons), or say what is wrong with them.
+
+    A batch of feature maps (N, C, H, W) can be read in two ways. ``positions="samples"``: a
+    channel is one neuron, seen at N * H * W places, so it is dormant only when it is dormant
+    everywhere. ``positions="neurons"``: every channel at every position is a neuron of its own,
+    seen N times. ``feature_dim`` says which dimension holds the features; left out, it is the
+    second for images (4 or 5 dimensions) and the last for everything else.
+
+    >>> as_samples(torch.zeros(32, 16, 8, 8)).shape
+    torch.Size([2048, 16])
+    >>> as_samples(torch.zeros(32, 16, 8, 8), positions="neurons").shape
+    torch.Size([32, 1024])
+    """
+    if positions not in ("samples", "neurons"):
+        raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
+    if not isinstance(activations, Tensor):
+        raise TypeError(
+            f"{what} must be a torch.Tensor, got {type(activations).__name__}; "
+            "convert with torch.as_tensor(...)"
+        )
+    if not activations.is_floating_point():
+        raise TypeError(
+            f"{what} must be floating point, got {activations.dtype}; convert with .float()"
+        )
+    shape = tuple(activations.shape)
+    if len(shape) < 2:
+        raise ValueError(
+            f"{what} must have at least 2 dimensions (batch, neurons), got shape {shape}; "
+            "a single observation needs a batch dimension and company"
+        )
+    if shape[0] < 2:
+        raise ValueError(
+            f"{what} need a batch of at least 2 observations, got {shape[0]} (shape {shape}): "
+            "whether a neuron still responds shows only across observations"
+        )
+    if activations.numel() == 0:
+        raise ValueError(f"{what} are empty: shape {shape}")
+    if feature_dim is None:
+        feature_dim = 1 if len(shape) in (4, 5) else -1
+    if not -len(shape) < feature_dim < len(shape) or feature_dim == 0:
+        raise ValueError(f"feature_dim {feature_dim} does not fit {what} of shape {shape}")
+    activations = activations.detach()
+    if positions == "samples":
+        matrix = activations.movedim(feature_dim, -1).reshape(-1, shape[feature_dim])
+    else:
+        matrix = activations.reshape(shape[0], -1)
+    _refuse_non_finite(matrix, what)
+    return matrix
+
+
+def _refuse_non_finite(matrix: Tensor, what: str) -> None:
+    # A sum is finite unless an entry is not (or it overflows: then the exact check decides).
+    if torch.isfinite(matrix.sum()):
+        return
+    bad = ~torch.isfinite(matrix)
+    count = int(bad.sum())
+    if count:
+        sample, neuron = (int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"{what} hold {count} NaN or infinite values, the first in neuron {neuron} at sample "
+            f"{sample} ({float(matrix[sample, neuron])}): the network has diverged; look at its "
+            "weights and learning rate before diagnosing it"
+        )

@@ -1,0 +1,1 @@
+"""Figures and pages from plain numbers. Nothing here imports torch."""

@@ -1,0 +1,143 @@
+"""Figures from plain numbers, drawn without touching matplotlib's global state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hadamard.report.kde_grid import KdeGrid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: distinct for every kind of colour vision, and in grey.
+BLUE, SKY, ORANGE, VERMILLION = "#0072B2", "#56B4E9", "#E69F00", "#D55E00"
+GREEN, PURPLE, GREY = "#009E73", "#CC79A7", "#8a8f98"
+NETWORK_COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
+RED = "#c1121f"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure in the house style."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'hadamard-rl[report]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Draw dormant neurons, effective rank and hidden bias of one or more networks."""
+    # Bars are drawn from the bottom up; the first layer of the first network belongs on top.
+    labels = [(network, layer) for network, d in diagnoses.items() for layer in d["layers"]][::-1]
+    figure = new_figure(11, 1.7 + 0.36 * len(labels))
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    rows = np.arange(len(labels))
+    colour = dict(zip(diagnoses, NETWORK_COLOURS * len(diagnoses), strict=False))
+    colours = [colour[network] for network, _ in labels]
+    layers = [layer for _, layer in labels]
+
+    _bars(left, rows, [100 * layer["dormant_fraction"] for layer in layers], colours)
+    left.set(title="Dormant neurons", xlabel="share of the layer (%)", xlim=(0, 100))
+    ranks = [100 * layer["effective_rank"] / layer["full_rank"] for layer in layers]
+    notes = [f"{layer['effective_rank']}/{layer['full_rank']}" for layer in layers]
+    _bars(middle, rows, ranks, colours, notes)
+    middle.set(title="Effective rank", xlabel="share of the possible rank (%)", xlim=(0, 100))
+    _contributions(right, rows, layers)
+
+    if len(diagnoses) > 1:
+        names = [f"{layer['name']}  ({network})" for network, layer in labels]
+    else:
+        names = [layer["name"] for _, layer in labels]
+    left.set_yticks(rows, names)
+    left.set_ylim(-0.6, len(labels) - 0.4)
+    for axes in (left, middle, right):
+        _tidy(axes)
+    return figure
+
+
+def _bars(
+    axes: Axes, rows: Any, values: list[float], colours: list[str], notes: list[str] | None = None
+) -> None:
+    axes.barh(rows, values, color=colours, height=0.62)
+    for row, value, note in zip(rows, values, notes or [f"{v:.1f}" for v in values], strict=True):
+        inside = value > 75
+        axes.annotate(
+            note,
+            (value, row),
+            xytext=(-4 if inside else 4, 0),
+            textcoords="offset points",
+            ha="right" if inside else "left",
+            va="center",
+            fontsize=8,
+            color="white" if inside else "#222",
+        )
+
+
+def _contributions(axes: Axes, rows: Any, layers: list[Mapping[str, Any]]) -> None:
+    parts = ("live", "dormant", "bias")
+    values = np.array(
+        [[layer[f"{part}_contribution"] or 0.0 for part in parts] for layer in layers]
+    )
+    totals = values.sum(axis=1, keepdims=True)
+    shares = 100 * np.divide(values, totals, out=np.zeros_like(values), where=totals > 0)
+    start = np.zeros(len(layers))
+    names = ("live neurons", "dormant neurons (hidden bias)", "own bias")
+    for share, colour, name in zip(shares.T, (SKY, VERMILLION, GREY), names, strict=True):
+        axes.barh(rows, share, left=start, color=colour, height=0.62, label=name)
+        start += share
+    for row, layer in zip(rows, layers, strict=True):
+        if layer["live_contribution"] is None:
+            note = "no affine layer reads this directly"
+            axes.text(2, row, note, va="center", fontsize=7.5, color="#555")
+    axes.set(title="What the next layer receives", xlabel="share of absolute contribution (%)")
+    axes.set_xlim(0, 100)
+    axes.figure.legend(
+        loc="outside lower right", ncols=3, frameon=False, fontsize=8, handlelength=1
+    )
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0, labelsize=9)
+    axes.title.set_fontsize(10.5)
+    axes.xaxis.label.set_fontsize(9)
+
+
+def kde_grid(grid: KdeGrid) -> Figure:
+    """Draw each neuron's density in a cell of its own, dormant ones outlined in red."""
+    count = len(grid.neurons)
+    columns = min(4, count)
+    lines = math.ceil(count / columns)
+    figure = new_figure(1.9 * columns + 0.3, 1.35 * lines + 0.7)
+    cells = np.atleast_1d(figure.subplots(lines, columns)).ravel()
+    for cell in cells[count:]:
+        cell.set_visible(False)
+    for i, cell in enumerate(cells[:count]):
+        colour = RED if grid.dormant[i] else BLUE
+        places, density = grid.places[i], grid.density[i]
+        if grid.bounded:
+            # One axis for all: a spike at the edge is then seen to be at the edge.
+            places = np.concatenate([[-1.25], places, [1.25]])
+            density = np.concatenate([[0.0], density, [0.0]])
+            cell.set_xlim(-1.25, 1.25)
+            cell.set_xticks([-1, 0, 1])
+        cell.fill_between(places, density, color=colour, alpha=0.25, linewidth=0)
+        cell.plot(places, density, color=colour, linewidth=1.1)
+        cell.set_ylim(0, 1.25 * float(density.max()))
+        cell.set_yticks([])
+        cell.tick_params(labelsize=7, length=2)
+        cell.set_title(
+            f"neuron {grid.neurons[i]}, peak {density.max():.3g}", fontsize=7.5, color="#222", pad=3
+        )
+        for spine in cell.spines.values():
+            spine.set_color(RED if grid.dormant[i] else "#c8ccd2")
+            spine.set_linewidth(2.2 if grid.dormant[i] else 0.8)
+    figure.suptitle(grid.title, fontsize=10.5)
+    figure.supxlabel("activation", fontsize=9)
+    figure.supylabel("density", fontsize=9)
+    return figure

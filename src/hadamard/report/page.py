@@ -1,0 +1,158 @@
+"""One self-contained HTML page: no script, no font, no image from anywhere else."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hadamard import __version__
+from hadamard.report import figures
+from hadamard.report.kde_grid import KdeGrid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+body { font: 16px/1.55 system-ui, sans-serif; color: #1d2129; background: #fff;
+       max-width: 68rem; margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4rem; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
+.meta, figcaption { color: #5b6470; font-size: .88rem; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem;
+        font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .7rem; border-bottom: 1px solid #e3e6ea; text-align: right; }
+th:first-child, td:first-child { text-align: left; font-family: ui-monospace, monospace; }
+th { font-weight: 600; font-family: inherit !important; }
+.scroll { overflow-x: auto; }
+.verdict { border-left: 4px solid #0072B2; background: #f3f7fa; padding: .6rem 1rem;
+           margin: .8rem 0; }
+.verdict.sick { border-color: #c1121f; background: #fdf3f3; }
+.verdict p { margin: .2rem 0; }
+figure { margin: 1rem 0; }
+figure svg { max-width: 100%; height: auto; }
+.grids { display: flex; flex-wrap: wrap; gap: 1rem; }
+.grids figure { flex: 1 1 26rem; margin: 0; }
+dt { font-weight: 600; margin-top: .5rem; }
+dd { margin: 0 0 0 1.2rem; }
+"""
+
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "layer": lambda layer: layer["name"] or "(the network)",
+    "neurons": lambda layer: f"{layer['neurons']:,}",
+    "dormant": lambda layer: f"{layer['dormant_fraction']:.1%}",
+    "dead": lambda layer: f"{layer['dead']:,}",
+    "saturated": lambda layer: f"{layer['saturated']:,}",
+    "constant": lambda layer: f"{layer['constant']:,}",
+    "effective rank": lambda layer: f"{layer['effective_rank']} / {layer['full_rank']}",
+    "hidden bias": lambda layer: (
+        "–" if layer["hidden_bias_share"] is None else f"{layer['hidden_bias_share']:.1%}"
+    ),
+}
+
+_GUIDE = {
+    "dormant": "gives (nearly) the same output for every input. ReLU: zero for the whole batch. "
+    "Smooth activations: the peak of the kernel density of the neuron's outputs is at least "
+    "{threshold:g}.",
+    "dead": "exactly zero for every input.",
+    "saturated": "dormant and stuck near -1 or +1, so its outgoing weights act as a bias.",
+    "constant": "exactly the same nonzero output for every input.",
+    "effective rank": "how many directions hold {mass:.0%} of the singular-value mass of the "
+    "representation, out of those possible on this batch.",
+    "hidden bias": "share of the next layer's output (before its activation, in absolute "
+    "contributions) that comes from dormant neurons and so does not depend on the input.",
+}
+
+
+def table_html(diagnosis: Mapping[str, Any]) -> str:
+    """Return the layers' numbers as an HTML table."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell(layer))}</td>" for cell in _COLUMNS.values()) + "</tr>"
+        for layer in diagnosis["layers"]
+    )
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """Return a figure as inline SVG with real text and reproducible ids."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _verdict(label: str, diagnosis: Mapping[str, Any]) -> str:
+    lines = diagnosis["verdict"].splitlines()
+    healthy = lines[0].startswith("Healthy")
+    body = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    kind = "verdict" if healthy else "verdict sick"
+    return f'<div class="{kind}"><p><strong>{escape(label)}</strong></p>{body}</div>'
+
+
+def _guide(diagnosis: Mapping[str, Any]) -> str:
+    facts = {"threshold": diagnosis["threshold"], "mass": 1 - diagnosis["delta"]}
+    return "".join(
+        f"<dt>{escape(term)}</dt><dd>{escape(text.format(**facts))}</dd>"
+        for term, text in _GUIDE.items()
+    )
+
+
+def write_page(
+    path: str | os.PathLike[str],
+    diagnoses: Mapping[str, Mapping[str, Any]],
+    grids: Mapping[str, Sequence[KdeGrid]],
+    title: str,
+    intro: str = "",
+) -> None:
+    """Write the diagnoses of one or more networks, with their figures, as one page."""
+    several = len(diagnoses) > 1
+    first = next(iter(diagnoses.values()))
+    tables = "".join(
+        (f"<h3>{escape(label)}</h3>" if several else "") + table_html(diagnosis)
+        for label, diagnosis in diagnoses.items()
+    )
+    densities = "".join(
+        f'<figure role="img" aria-label="{escape(label)} {escape(grid.title)}">'
+        f"{_svg(figures.kde_grid(grid), f'{label}{i}')}"
+        f"<figcaption>{escape(label)}, {escape(grid.title)}</figcaption></figure>"
+        for label, of_label in grids.items()
+        for i, grid in enumerate(of_label)
+    )
+    html = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+<p class="meta">Measured on {first["layers"][0]["samples"]:,} samples · Hadamard {__version__}</p>
+{"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
+{"".join(_verdict(label, diagnosis) for label, diagnosis in diagnoses.items())}
+<h2>Layer by layer</h2>
+<figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
+{_svg(figures.health(diagnoses), "health")}</figure>
+{tables}
+<h2>What single neurons do</h2>
+<p>Kernel densities of up to 16 neurons of each layer, evenly spread. Red outlines mark dormant
+neurons: whatever the input, their output is the same.</p>
+<div class="grids">{densities}</div>
+<h2>How to read this</h2>
+<dl>{_guide(first)}</dl>
+</body>
+</html>
+"""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(html, encoding="utf-8")

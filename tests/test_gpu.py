@@ -1,0 +1,172 @@
+"""The GPU kernels compute what the plain form computes. Run on a machine with a CUDA device."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hadamard import HadamardConv2d, HadamardLinear, diagnose
+from hadamard.health import dormant, effective_rank
+from hadamard.layers.activations import make_activation
+from hadamard.layers.product import branch_product, fused_product_applies, plain_product
+
+pytestmark = pytest.mark.gpu
+
+FUSED = ["relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"]
+
+
+def pre_activations(layout: str, branches: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    if layout == "linear":
+        return 2 * torch.randn(33, branches * 37, device="cuda", dtype=dtype), -1
+    x = 2 * torch.randn(5, branches * 12, 7, 9, device="cuda", dtype=dtype)
+    if layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last)
+    return x, -3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", ["linear", "conv", "channels_last"])
+@pytest.mark.parametrize("branches", [2, 3])
+@pytest.mark.parametrize("name", FUSED)
+def test_kernel_agrees_with_the_plain_form_in_float64(
+    name: str, branches: int, layout: str, dtype: torch.dtype
+) -> None:
+    activation = make_activation(name)
+    x, dim = pre_activations(layout, branches, dtype)
+    assert fused_product_applies(x, activation)
+    x.requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    out = branch_product(x, branches, dim, activation)
+    reference = plain_product(exact, branches, dim, activation)
+    assert out.dtype == dtype
+    if layout == "channels_last":
+        assert out.is_contiguous(memory_format=torch.channels_last)
+    upstream = torch.randn_like(out)
+    out.backward(upstream)
+    reference.backward(upstream.double())
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}[dtype]
+    for ours, theirs in ((out, reference), (x.grad, exact.grad)):
+        error = (ours.double() - theirs).norm() / theirs.norm()
+        assert error < tolerance, f"relative error {error:.2e}"
+        assert torch.isfinite(ours).all()
+
+
+def test_kernel_passes_on_nan_and_empty_batches() -> None:
+    for name in FUSED:
+        x = torch.randn(4, 6, device="cuda")
+        x[1, 2] = float("nan")
+        out = branch_product(x, 2, -1, make_activation(name))
+        assert bool(out[1, 2].isnan())
+        assert int(out.isnan().sum()) == 1
+    empty = torch.empty(0, 6, device="cuda", requires_grad=True)
+    out = branch_product(empty, 2, -1, nn.Tanh())
+    assert out.shape == (0, 3)
+    out.sum().backward()
+    assert empty.grad.shape == (0, 6)
+
+
+def cases() -> list[tuple[nn.Module, Tensor]]:
+    return [
+        (HadamardLinear(48, 32), torch.randn(64, 48)),
+        (HadamardLinear(48, 32, "elu", norm="layer", branches=3), torch.randn(64, 48)),
+        (HadamardConv2d(4, 16, 3, norm="layer"), torch.randn(8, 4, 12, 12)),
+        (HadamardConv2d(4, 16, 3, activation="relu"), torch.randn(8, 4, 12, 12)),
+    ]
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_cpu_gpu_compiled_and_captured_learning_agree(index: int) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    layer, x = cases()[index]
+
+    def trained(model: nn.Module, x: Tensor, step_twice: bool = True) -> list[Tensor]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2 if step_twice else 1):
+            optimizer.zero_grad(set_to_none=False)
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    on_cpu = trained(copy.deepcopy(layer), x)
+    on_gpu = trained(copy.deepcopy(layer).cuda(), x.cuda())
+    compiled = copy.deepcopy(layer).cuda()
+    on_compiled = trained(torch.compile(compiled, fullgraph=True), x.cuda())
+
+    model, static = copy.deepcopy(layer).cuda(), x.cuda()
+    start = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        model(static).square().mean().backward()
+        optimizer.step()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        step()
+    model.load_state_dict(start)
+    graph.replay()
+    graph.replay()
+    on_graph = [p.detach().cpu() for p in model.parameters()]
+
+    for way in (on_gpu, on_compiled, on_graph):
+        for expected, got in zip(on_cpu, way, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_autocast_vmap_jvp_and_second_derivatives() -> None:
+    layer, x = HadamardLinear(48, 32).cuda(), torch.randn(16, 48, device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        low = layer(x)
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.float(), layer(x), rtol=3e-2, atol=3e-2)
+
+    members = [HadamardLinear(48, 32).cuda() for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(members)
+    together = torch.func.vmap(lambda p, b: torch.func.functional_call(members[0], (p, b), (x,)))(
+        parameters, buffers
+    )
+    expected = torch.stack([m(x) for m in members])
+    torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-5)
+
+    plain = copy.deepcopy(layer).cpu()
+    tangent = torch.randn_like(x)
+    _, slope = torch.func.jvp(layer, (x,), (tangent,))
+    _, reference = torch.func.jvp(plain, (x.cpu(),), (tangent.cpu(),))
+    torch.testing.assert_close(slope.cpu(), reference, rtol=1e-3, atol=1e-4)
+
+    def penalty(model: nn.Module, x: Tensor) -> Tensor:
+        x = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        model.zero_grad()
+        gradient.square().sum().backward()
+        return next(model.parameters()).grad.cpu()
+
+    torch.testing.assert_close(penalty(layer, x), penalty(plain, x.cpu()), rtol=1e-3, atol=1e-4)
+
+
+def test_the_diagnosis_is_the_same_on_both_devices() -> None:
+    pre = torch.randn(2048, 300) * torch.logspace(-3, 0.5, 300) + 2 * torch.randn(300)
+    z = torch.tanh(pre)
+    on_cpu, on_gpu = dormant(z), dormant(z.cuda())
+    assert 0 < on_cpu.count < 300
+    assert torch.equal(on_cpu.mask, on_gpu.mask.cpu())
+    torch.testing.assert_close(on_cpu.peaks, on_gpu.peaks.cpu(), rtol=1e-4, atol=0)
+    assert torch.equal(dormant(z.cuda()).peaks, on_gpu.peaks)  # the same every time
+    assert effective_rank(z) == effective_rank(z.cuda())
+    net = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), HadamardLinear(64, 32), nn.Linear(32, 2))
+    x = torch.randn(512, 8)
+    cpu, gpu = diagnose(net, x), diagnose(net.cuda(), x.cuda())
+    for ours, theirs in zip(cpu, gpu, strict=True):
+        assert ours.dormant == theirs.dormant
+        assert ours.effective_rank == theirs.effective_rank
+        assert ours.hidden_bias_share == pytest.approx(theirs.hidden_bias_share, abs=1e-4)
