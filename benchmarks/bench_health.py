@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import gaussian_kde
-from timing import machine, side_by_side
 from torch import Tensor
 
 from hadamard.health import diagnose, dormant, effective_rank
 from hadamard.health.kde import draw_jitter
+from timing import machine, side_by_side
 
 NEURONS, SAMPLES = 512, 2048
 GRID = 256  # what 8 points per bandwidth come to for a Gaussian neuron

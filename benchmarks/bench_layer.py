@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import captured, machine, side_by_side
 from torch import Tensor, nn
 
 from hadamard import Hadamard, HadamardConv2d, HadamardLinear
+from timing import captured, machine, side_by_side
 
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "Linear(3136, 512)": ((3136,), (3136, 512)),

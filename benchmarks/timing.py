@@ -68,4 +68,9 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+
+    def replay() -> object:
+        graph.replay()
+        return run  # keeps alive the tensors whose addresses the graph holds
+
+    return replay

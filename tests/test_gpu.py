@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -10,12 +11,20 @@ from torch import Tensor, nn
 
 from hadamard import HadamardConv2d, HadamardLinear, diagnose
 from hadamard.health import dormant, effective_rank
-from hadamard.layers.activations import make_activation
-from hadamard.layers.product import branch_product, fused_product_applies, plain_product
+from hadamard.layers import product
+from hadamard.layers.activations import activation_name, make_activation
+from hadamard.layers.product import kernel_applies, plain_product
 
 pytestmark = pytest.mark.gpu
 
 FUSED = ["relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"]
+
+
+def branch_product(x: Tensor, branches: int, dim: int, activation: nn.Module) -> Tensor:
+    """The kernel itself, whatever the size."""
+    kernels = product.triton_kernels()
+    name = activation_name(activation)
+    return kernels.BranchProduct.apply(x, branches, dim, activation, name)
 
 
 def pre_activations(layout: str, branches: int, dtype: torch.dtype) -> tuple[Tensor, int]:
@@ -36,7 +45,7 @@ def test_kernel_agrees_with_the_plain_form_in_float64(
 ) -> None:
     activation = make_activation(name)
     x, dim = pre_activations(layout, branches, dtype)
-    assert fused_product_applies(x, activation)
+    assert kernel_applies(x, name)
     x.requires_grad_()
     exact = x.detach().double().requires_grad_()
     out = branch_product(x, branches, dim, activation)
@@ -77,6 +86,7 @@ def cases() -> list[tuple[nn.Module, Tensor]]:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # off on purpose
 @pytest.mark.parametrize("index", range(4))
 def test_cpu_gpu_compiled_and_captured_learning_agree(index: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -111,8 +121,11 @@ def test_cpu_gpu_compiled_and_captured_learning_agree(index: int) -> None:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph):
+    kernel = Mock(wraps=product.triton_kernels().BranchProduct.apply)
+    patched = patch.object(product.triton_kernels().BranchProduct, "apply", kernel)
+    with patched, torch.cuda.graph(graph):
         step()
+    kernel.assert_called_once()  # a capture takes the kernel, compiled in the warm-up
     model.load_state_dict(start)
     graph.replay()
     graph.replay()
@@ -123,8 +136,9 @@ def test_cpu_gpu_compiled_and_captured_learning_agree(index: int) -> None:
             torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_autocast_vmap_jvp_and_second_derivatives() -> None:
+def test_autocast_vmap_jvp_and_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, x = HadamardLinear(48, 32).cuda(), torch.randn(16, 48, device="cuda")
+    monkeypatch.setattr(product, "_LARGE", 0)  # the kernel everywhere it can be
     with torch.autocast("cuda", dtype=torch.bfloat16):
         low = layer(x)
     assert low.dtype == torch.bfloat16

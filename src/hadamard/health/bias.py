@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hadamard.health.samples import resolve_feature_dim
+
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -54,11 +56,13 @@ class HiddenBias:
 
 
 @torch.no_grad()
-def hidden_bias(activations: Tensor, next_layer: nn.Module, mask: Tensor) -> HiddenBias:
+def hidden_bias(
+    activations: Tensor, next_layer: nn.Module, mask: Tensor, feature_dim: int | None = None
+) -> HiddenBias:
     """Split what ``next_layer`` makes of ``activations`` into live, dormant and bias parts.
 
-    ``mask`` is True for dormant neurons: one entry per feature (per channel for feature maps,
-    the second dimension), or one per channel and position. A linear layer after feature maps
+    ``mask`` is True for dormant neurons: one entry per feature (per channel for feature maps),
+    or one per feature and position; ``feature_dim`` as in :func:`~hadamard.health.dormant`. A linear layer after feature maps
     sees them flattened. A fused Hadamard layer is split
     through its affine map, so the outputs are the pre-activations of all its branches.
 
@@ -77,7 +81,7 @@ def hidden_bias(activations: Tensor, next_layer: nn.Module, mask: Tensor) -> Hid
             f"next_layer must be linear or convolutional, got {type(next_layer).__name__}; a "
             "hidden bias is defined on the affine map that follows the representation"
         )
-    keep_dormant = _expand(mask, activations)
+    keep_dormant = _expand(mask, activations, feature_dim)
     dormant_input = torch.where(keep_dormant, activations, 0)
     live_input = torch.where(keep_dormant, 0, activations)
     if isinstance(layer, nn.Linear) and activations.shape[-1] != layer.in_features:
@@ -89,15 +93,15 @@ def hidden_bias(activations: Tensor, next_layer: nn.Module, mask: Tensor) -> Hid
     return HiddenBias(live, dormant, bias, -1 if isinstance(layer, nn.Linear) else 1)
 
 
-def _expand(mask: Tensor, activations: Tensor) -> Tensor:
+def _expand(mask: Tensor, activations: Tensor, feature_dim: int | None) -> Tensor:
     """Shape a mask over neurons so that it broadcasts against the activations."""
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean (True = dormant), got {mask.dtype}")
     shape = tuple(activations.shape)
     mask = mask.to(activations.device)
-    channels_second = len(shape) in (4, 5)
-    if mask.numel() == shape[1 if channels_second else -1]:
-        return mask.view(-1, *(1,) * (len(shape) - 2)) if channels_second else mask
+    feature_dim = resolve_feature_dim(activations, feature_dim)
+    if mask.numel() == shape[feature_dim]:
+        return mask.view(-1, *(1,) * (len(shape) - 1 - feature_dim))
     if mask.numel() == activations[0].numel():
         return mask.view(shape[1:])
     raise ValueError(

@@ -69,6 +69,8 @@ class Representation:
     values: Tensor
     """A copy: what the network does to the tensor afterwards does not matter."""
     original: Tensor
+    feature_dim: int | None = None
+    """Which dimension holds the features, where its shape does not tell."""
     readers: list[tuple[str, nn.Module]] = field(default_factory=list)
     """The affine layers that took it as their input."""
 
@@ -138,6 +140,7 @@ class _Recorder(TorchFunctionMode):
         self.catch_functions = catch_functions
         self._inside = 0
         self._last_output: tuple[Tensor | None, str] = (None, "")
+        self._last_affine: nn.Module | None = None
 
     def record(self, name: str, kind: Kind, output: Any) -> None:
         if not isinstance(output, Tensor):
@@ -148,7 +151,10 @@ class _Recorder(TorchFunctionMode):
         calls = sum(r.name.partition(" (call")[0] == name for r in self.found)
         if calls:
             name = f"{name} (call {calls + 1})"
-        self.found.append(Representation(name, kind, output.detach().clone(), output))
+        # (batch, channels, length) looks just like (batch, tokens, features).
+        sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
+        feature_dim = 1 if sequence else None
+        self.found.append(Representation(name, kind, output.detach().clone(), output, feature_dim))
 
     def on_output(self, name: str, kind: Kind, _module: Any, _args: Any, output: Any) -> None:
         self.record(name, kind, output)
@@ -160,6 +166,7 @@ class _Recorder(TorchFunctionMode):
         self._inside -= 1
 
     def on_affine_input(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._last_affine = module
         if args and isinstance(args[0], Tensor):
             for representation in self.found:
                 if representation.is_read_as(args[0]):

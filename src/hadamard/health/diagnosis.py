@@ -288,7 +288,7 @@ def _measure(
     # Half precision has too few digits for densities and ranks.
     values = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
     what = f"the activations of {representation.name or 'the network'}"
-    samples = as_samples(values, positions, what=what)
+    samples = as_samples(values, positions, representation.feature_dim, what)
     dormancy = dormant(samples, representation.kind, threshold, generator=generator)
     low, high, mean = samples.amin(dim=0), samples.amax(dim=0), samples.mean(dim=0)
     dead = (low == 0) & (high == 0)
@@ -322,7 +322,9 @@ def _measure(
 def _splits(representation: Representation, values: Tensor, mask: Tensor) -> dict[str, HiddenBias]:
     """Split the output of every affine layer that reads the representation."""
     return {
-        name: hidden_bias(values.to(layer.weight.dtype), layer, mask)  # type: ignore[arg-type]
+        name: hidden_bias(
+            values.to(layer.get_parameter("weight").dtype), layer, mask, representation.feature_dim
+        )
         for name, layer in representation.readers
     }
 

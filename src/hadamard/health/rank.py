@@ -33,10 +33,11 @@ def effective_rank(
     if matrix.device.type == "mps":  # has no float64
         matrix = matrix.cpu()
     values = gram_singular_values(matrix)
-    share = _mass_share(values)
-    if bool(((share - (1 - delta)).abs() < _GRAM_ERROR).any()):
-        share = _mass_share(torch.linalg.svdvals(matrix.double()))
-    return len(share) - int((share >= 1 - delta).sum()) + 1
+    mass, wanted = values.cumsum(0), (1 - delta) * values.sum()
+    if bool(((mass - wanted).abs() <= _GRAM_ERROR * wanted).any()):
+        values = torch.linalg.svdvals(matrix.double())
+        mass, wanted = values.cumsum(0), (1 - delta) * values.sum()
+    return len(values) - int((mass >= wanted).sum()) + 1
 
 
 def gram_singular_values(matrix: Tensor) -> Tensor:
@@ -47,10 +48,3 @@ def gram_singular_values(matrix: Tensor) -> Tensor:
     gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
     eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
     return eigenvalues.clamp(min=0).sqrt().flip(0) * scale
-
-
-def _mass_share(singular_values: Tensor) -> Tensor:
-    total = singular_values.sum()
-    if total == 0:
-        return torch.ones_like(singular_values)
-    return singular_values.cumsum(0) / total

@@ -53,10 +53,7 @@ def as_samples(
         )
     if activations.numel() == 0:
         raise ValueError(f"{what} are empty: shape {shape}")
-    if feature_dim is None:
-        feature_dim = 1 if len(shape) in (4, 5) else -1
-    if not -len(shape) < feature_dim < len(shape) or feature_dim == 0:
-        raise ValueError(f"feature_dim {feature_dim} does not fit {what} of shape {shape}")
+    feature_dim = resolve_feature_dim(activations, feature_dim)
     activations = activations.detach()
     if positions == "samples":
         matrix = activations.movedim(feature_dim, -1).reshape(-1, shape[feature_dim])
@@ -64,6 +61,19 @@ def as_samples(
         matrix = activations.reshape(shape[0], -1)
     _refuse_non_finite(matrix, what)
     return matrix
+
+
+def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> int:
+    """Return the dimension that holds the features, counted from the front."""
+    dims = activations.dim()
+    if feature_dim is None:
+        feature_dim = 1 if dims in (4, 5) else -1
+    if not -dims < feature_dim < dims or feature_dim == 0:
+        raise ValueError(
+            f"feature_dim {feature_dim} does not fit activations of shape "
+            f"{tuple(activations.shape)}"
+        )
+    return feature_dim % dims
 
 
 def _refuse_non_finite(matrix: Tensor, what: str) -> None:

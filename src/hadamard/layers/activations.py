@@ -26,6 +26,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 class Function(nn.Module):
     """A plain function as a module, so that hooks see what it returns."""
 
+    #: Tells the diagnosis that the output is a hidden representation.
+    dormancy_kind = "auto"
+
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
@@ -72,7 +75,18 @@ def activation_name(module: nn.Module) -> str | None:
 
     A module with other than default settings (``ELU(alpha=0.5)``) has no name.
     """
-    for name, kind in ACTIVATIONS.items():
-        if type(module) is kind and module.extra_repr() in (kind().extra_repr(), "inplace=True"):
-            return name
-    return None
+    name = _NAMES.get(type(module))
+    if name is None or name in _WITHOUT_SETTINGS:
+        return name
+    return name if _settings(module) == _settings(ACTIVATIONS[name]()) else None
+
+
+# Looked up at every forward pass, so the common ones must not cost anything.
+_NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
+_WITHOUT_SETTINGS = frozenset({"relu", "tanh", "silu", "sigmoid", "mish", "identity"})
+
+
+def _settings(module: nn.Module) -> dict[str, object]:
+    """Return what was set at construction, except whether the input is overwritten."""
+    own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    return {key: value for key, value in own.items() if key not in ("inplace", "training")}

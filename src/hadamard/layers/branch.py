@@ -26,7 +26,8 @@ class Branch(nn.Module):
     @property
     def outputs(self) -> int:
         """Features (channels) handed on."""
-        return self.affine.get_parameter("weight").shape[0]
+        outputs: int | None = getattr(self.affine, "outputs", None)
+        return outputs or self.affine.get_parameter("weight").shape[0]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map, normalise, activate."""

@@ -1,46 +1,31 @@
 """Turn hidden layers of an existing network into Hadamard layers, in place.
 
-Everything is planned first: what follows each layer is read from the forward methods (traced
-with ``torch.fx``), obstacles are found, new weights are drawn. Only then is the network changed,
-so a refused conversion leaves no trace.
+Everything is planned first: what follows each layer is read from the forward methods (see
+``reading``), obstacles are found, new weights are drawn. Only then is the network changed, so a
+refused conversion leaves no trace.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import difflib
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.nn.modules import activation as activation_modules
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils.parametrize import is_parametrized
+from torch import Tensor, nn
 
-from hadamard.layers.activations import ActivationLike, Function, activation_name, make_activation
+from hadamard.layers.activations import ActivationLike, activation_name, make_activation
 from hadamard.layers.branch import Branch
-from hadamard.layers.hadamard import FusedHadamard, Hadamard, _check_branch_count, fuse
+from hadamard.layers.hadamard import FusedHadamard, Hadamard, check_branch_count, fuse
 from hadamard.layers.norm import BranchNorm
+from hadamard.layers.reading import AFFINE, Affine, Layer, Network
 
-Affine = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 Where = str | Iterable[str] | Callable[[str, nn.Module], bool]
-
-_AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_NORM = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, BranchNorm)
-_NOT_HIDDEN = {"MultiheadAttention", "Softmax", "Softmax2d", "Softmin", "LogSoftmax"}
-_STANDARD = [getattr(activation_modules, k) for k in activation_modules.__all__]
-_ACTIVATION = (*(kind for kind in _STANDARD if kind.__name__ not in _NOT_HIDDEN), Function)
-# F.leaky_relu, torch.tanh and x.relu_() by the name of the module to write instead.
-_FUNCTIONAL = {kind.__name__.lower(): kind.__name__ for kind in _ACTIVATION[:-1]}
-_OPAQUE = (Hadamard, FusedHadamard, nn.MultiheadAttention)
-_CONTAINER = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass(frozen=True)
@@ -84,24 +69,6 @@ class Conversion:
                 "No optimizer was updated: build it after converting, or pass it as optimizers=."
             )
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """A linear or convolutional layer and what follows it."""
-
-    name: str
-    aliases: tuple[str, ...]
-    affine: Affine
-    norm: nn.Module | None = None
-    activation: nn.Module | None = None
-    steps: frozenset[fx.Node] = frozenset()  # the calls of its norm and activation
-    problem: str = ""
-    is_output: bool = False
-
-    @property
-    def parts(self) -> list[nn.Module]:
-        return [part for part in (self.affine, self.norm, self.activation) if part is not None]
 
 
 def hadamardize(
@@ -171,10 +138,10 @@ def _check_arguments(
     if not isinstance(model, nn.Module):
         hint = "; pass its .policy" if isinstance(getattr(model, "policy", None), nn.Module) else ""
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}{hint}")
-    _check_branch_count(branches)
+    check_branch_count(branches)
     if init is not None and not callable(init):
         raise TypeError(f"init must be callable on a new module, got {type(init).__name__}")
-    known = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
+    known: list[Any] = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     for optimizer in known:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizers must be torch optimizers, got {type(optimizer).__name__}")
@@ -183,226 +150,14 @@ def _check_arguments(
     return known
 
 
-class _Tracer(fx.Tracer):
-    """Records the calls one forward makes of its submodules, looking into Sequentials only."""
-
-    # Without this, a buffer updated in place would really be updated by the tracing.
-    proxy_buffer_attributes = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looked_into: set[nn.Module] = set()
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002
-        if _is_chain(m):
-            self.looked_into.add(m)
-        return not _is_chain(m)
-
-
-def _is_chain(module: nn.Module) -> bool:
-    return type(module).forward is nn.Sequential.forward and not _has_hooks(module)
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    own = vars(module)
-    return "forward" in own or any(own[key] for key in own if key.endswith("_hooks"))
-
-
-@contextlib.contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
-    """Undo what running a forward method may leave behind on the model and in the generators."""
-    saved = [
-        (live, dict(live))
-        for m in model.modules()
-        for live in (vars(m), m._parameters, m._buffers, m._modules)
-    ]
-    gpus = sorted({p.device.index for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(gpus):
-        try:
-            yield
-        finally:
-            for live, before in saved:
-                live.clear()
-                live.update(before)
-
-
-class _Network:
-    """Who owns, calls and shares what in a model, as far as its forward methods can be read."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.names: dict[nn.Module, list[str]] = defaultdict(list)
-        self.owners: dict[nn.Module, list[nn.Module]] = defaultdict(list)
-        self.holders: dict[Tensor, list[nn.Module]] = defaultdict(list)
-        self.kept: dict[nn.Module, str] = {}  # in plain attributes, where no swap reaches
-        self.calls: dict[nn.Module, list[fx.Node]] = defaultdict(list)
-        self.called: dict[fx.Node, nn.Module] = {}
-        self.unreadable: dict[nn.Module, str] = {}
-        opaque: set[nn.Module] = set()
-        for name, module in model.named_modules(remove_duplicate=False):
-            if isinstance(module, _OPAQUE):
-                opaque.update(list(module.modules())[1:])
-            if module not in opaque:
-                self.names[module].append(name)
-        owners = [m for m in self.names if m is model or not isinstance(m, _CONTAINER + _OPAQUE)]
-        for module in self.names:
-            for parameter in module._parameters.values():
-                if parameter is not None:
-                    self.holders[parameter].append(module)
-            for attribute, value in vars(module).items():
-                if attribute != "_modules":
-                    where = f"{type(module).__name__}.{attribute}"
-                    self.kept.update((kept, where) for kept in _modules_in(value))
-        for owner in owners:
-            self._own(owner, owner)
-        with _restored(model):
-            # A Sequential comes last: if a forward around it was read, that says how it is used.
-            chains: set[nn.Module] = set()
-            for owner in sorted(owners, key=_is_chain):
-                if owner._modules and owner not in chains:
-                    chains |= self._trace(owner)
-        self.layers = [self._layer(m) for m in self.names if isinstance(m, _AFFINE)]
-
-    def _own(self, owner: nn.Module, container: nn.Module) -> None:
-        for child in container._modules.values():
-            if child is not None:
-                self.owners[child].append(owner)
-                if isinstance(child, _CONTAINER):
-                    self._own(owner, child)
-
-    def _trace(self, owner: nn.Module) -> set[nn.Module]:
-        """Record the calls a forward makes; return the Sequentials it runs as a whole."""
-        kind = type(owner).__name__
-        if type(owner).forward is nn.Module.forward:
-            self.unreadable[owner] = f"{kind} defines no forward() that shows what follows it"
-            return set()
-        tracer = _Tracer()
-        try:
-            if "forward" in vars(owner):
-                raise TypeError("it was replaced on the instance")
-            nodes = list(tracer.trace(owner).nodes)
-        except Exception as error:  # the forward is the user's code: it may raise anything
-            first = str(error).partition("\n")[0]
-            self.unreadable[owner] = f"the forward() of {kind} cannot be read ({first})"
-            return set()
-        called = {n: owner.get_submodule(str(n.target)) for n in nodes if n.op == "call_module"}
-        layers = [module for module in called.values() if isinstance(module, _AFFINE)]
-        if _is_chain(owner) and any(self.calls[layer] for layer in layers):
-            return set()  # a forward around it calls its members one by one
-        self.called |= called
-        for node, module in called.items():
-            self.calls[module].append(node)
-        return tracer.looked_into
-
-    def _layer(self, affine: Affine) -> _Layer:
-        """Read what follows a layer, and whether anything stands against converting it."""
-        names = tuple(self.names[affine])
-        layer = _Layer(names[0], names, affine)
-        for owner in self.owners[affine]:
-            if owner in self.unreadable:
-                remedy = "put the layer and its activation into an nn.Sequential"
-                return replace(layer, problem=f"{self.unreadable[owner]}; {remedy}")
-        if not self.calls[affine]:
-            return replace(layer, problem="no forward() that can be read calls it")
-        found = [self._follow(layer, node) for node in self.calls[affine]]
-        first = min(found, key=lambda one: one.is_output)
-        if any(one.parts != first.parts for one in found):
-            problem = "it is called in several places, which do not go through the same activation"
-            return replace(layer, problem=problem)
-        if first.problem:
-            return first
-        problems = [self._obstacle(part, affine) for part in first.parts]
-        steps = frozenset[fx.Node]().union(*(one.steps for one in found))
-        return replace(first, steps=steps, problem=next(filter(None, problems), ""))
-
-    def _follow(self, layer: _Layer, node: fx.Node) -> _Layer:
-        """Follow the output of one call through a norm to the activation."""
-        users = list(node.users)
-        if len(users) != 1:
-            if any(isinstance(self.called.get(u), _ACTIVATION) or _functional(u) for u in users):
-                problem = "its output is used elsewhere too, before the activation"
-                return replace(layer, problem=problem)
-            return replace(layer, is_output=True, problem="no activation follows it")
-        (user,) = users
-        module = self.called.get(user)
-        steps = layer.steps | {user}
-        if isinstance(module, nn.Identity):
-            return self._follow(layer, user)
-        if isinstance(module, _NORM) and layer.norm is None:
-            return self._follow(replace(layer, norm=module, steps=steps), user)
-        if isinstance(module, _ACTIVATION):
-            return replace(layer, activation=module, steps=steps)
-        if kind := _functional(user):
-            problem = (
-                "its activation is a function call, which cannot be replaced from outside; "
-                f"write it as a module (self.act = nn.{kind}())"
-            )
-            return replace(layer, problem=problem)
-        following = "" if module is None else f" (next: {type(module).__name__})"
-        return replace(layer, is_output=True, problem=f"no activation follows it{following}")
-
-    def _obstacle(self, part: nn.Module, affine: nn.Module) -> str:
-        """Say what stands against replacing a layer, its norm or its activation."""
-        kind = type(part).__name__
-        it = "it" if part is affine else f"its {kind}"
-        lazy = isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()
-        if lazy or any(parameter.is_meta for parameter in part.parameters()):
-            return f"{it} has no weights yet; run a forward pass first"
-        plain_weight = (nn.Parameter, type(None))
-        if is_parametrized(part) or not isinstance(getattr(part, "weight", None), plain_weight):
-            return f"{it} is parametrised; convert first, parametrise after"
-        if part is affine and type(part) not in _AFFINE:
-            return f"it is a {kind}, not a plain layer; build Hadamard(branch, branch) yourself"
-        if _has_hooks(part):
-            return f"{it} has hooks, which would be lost; remove them and register them after"
-        for parameter in part.parameters():
-            others = [self.names[m][0] for m in self.holders[parameter] if m is not part]
-            if others:
-                return f"{it} shares weights with {', '.join(map(repr, others))}; untie them first"
-        if part in self.kept:
-            return (
-                f"{it} is also kept in the plain attribute {self.kept[part]}, which would go on "
-                "using the old one; keep it as a registered module only"
-            )
-        for owner in self.owners[part]:
-            if owner in self.unreadable:
-                return f"{it} may be used elsewhere too: {self.unreadable[owner]}"
-        return ""
-
-    def shared(self, layers: Sequence[_Layer]) -> dict[str, str]:
-        """Find layers whose norm or activation is also called after something not converted."""
-        replaced = frozenset[fx.Node]().union(*(layer.steps for layer in layers))
-        return {
-            layer.name: f"its {type(part).__name__} {self.names[part][0]!r} is also called where "
-            "nothing is converted; give each layer a module of its own"
-            for layer in layers
-            for part in layer.parts[1:]
-            if not replaced.issuperset(self.calls[part])
-        }
-
-
-def _modules_in(value: object) -> list[nn.Module]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    items = value if isinstance(value, (list, tuple, set)) else [value]
-    return [item for item in items if isinstance(item, nn.Module)]
-
-
-def _functional(node: fx.Node) -> str | None:
-    """Name the module that does what this function call does, if that is an activation."""
-    if node.op not in ("call_function", "call_method"):
-        return None
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return _FUNCTIONAL.get(name.replace("_", ""))
-
-
-def _choose(model: nn.Module, where: Where | None) -> tuple[list[_Layer], dict[str, str]]:
+def _choose(model: nn.Module, where: Where | None) -> tuple[list[Layer], dict[str, str]]:
     """Settle which layers are converted, and why others of those asked for are not."""
-    if isinstance(model, _AFFINE):
+    if isinstance(model, AFFINE):
         raise ValueError(
             f"the model is a bare {type(model).__name__}, with no activation to multiply: wrap both"
             " as nn.Sequential(layer, nn.ReLU()), or use HadamardLinear or HadamardConv2d"
         )
-    network = _Network(model)
+    network = Network(model)
     if where is None:
         skipped = {layer.name: layer.problem for layer in network.layers if layer.problem}
         chosen = [layer for layer in network.layers if not layer.problem]
@@ -426,7 +181,7 @@ def _choose(model: nn.Module, where: Where | None) -> tuple[list[_Layer], dict[s
     return chosen, skipped
 
 
-def _pick(network: _Network, where: Where) -> tuple[list[_Layer], set[str]]:
+def _pick(network: Network, where: Where) -> tuple[list[Layer], set[str]]:
     """Return the layers ``where`` matches, and the names of those it spells out."""
     if callable(where) and not isinstance(where, (type, nn.Module)):
         return [layer for layer in network.layers if where(layer.name, layer.affine)], set()
@@ -453,7 +208,7 @@ def _pick(network: _Network, where: Where) -> tuple[list[_Layer], set[str]]:
     return [layer for layer in network.layers if layer.name in matched], exact
 
 
-def _unmatched(network: _Network, pattern: str) -> str:
+def _unmatched(network: Network, pattern: str) -> str:
     names = {name: module for module, names in network.names.items() for name in names}
     aliases = [alias for layer in network.layers for alias in layer.aliases]
     near = difflib.get_close_matches(pattern, aliases, n=1)
@@ -465,7 +220,7 @@ def _unmatched(network: _Network, pattern: str) -> str:
     return message + (f"; did you mean {near[0]!r}?" if near else ".")
 
 
-def _hidden(network: _Network) -> str:
+def _hidden(network: Network) -> str:
     hidden = [layer.name for layer in network.layers if not layer.problem]
     return f" Hidden layers here: {', '.join(hidden) or 'none'}."
 
@@ -476,7 +231,7 @@ def _listing(title: str, reasons: Mapping[str, str]) -> str:
 
 
 def _products(
-    layers: Sequence[_Layer],
+    layers: Sequence[Layer],
     activation: nn.Module | None,
     branches: int,
     init: Callable[[nn.Module], Any] | None,
@@ -503,7 +258,7 @@ def _products(
     return products
 
 
-def _own_branch(layer: _Layer, activation: nn.Module | None) -> Branch:
+def _own_branch(layer: Layer, activation: nn.Module | None) -> Branch:
     """Make the branch that computes what the layer does now."""
     affine = copy.deepcopy(layer.affine)
     f = copy.deepcopy(layer.activation if activation is None else activation)
@@ -558,10 +313,7 @@ def _redraw(branch: Branch, init: Callable[[nn.Module], Any] | None) -> None:
         precise = torch.promote_types(weight.dtype, torch.float32)
         weight.copy_(nn.init.orthogonal_(torch.empty_like(weight, dtype=precise), gain))
     for part in (branch.norm, branch.activation):
-        if isinstance(part, BranchNorm):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
-        elif hasattr(part, "reset_parameters"):
+        if hasattr(part, "reset_parameters"):
             part.reset_parameters()  # type: ignore[union-attr, operator]
 
 
@@ -577,7 +329,7 @@ def _orthogonal_gain(weight: Tensor) -> float | None:
     return square.sqrt().item() if square > 0 and off <= tolerance * square else None
 
 
-def _describe(layer: _Layer, product: nn.Module) -> Change:
+def _describe(layer: Layer, product: nn.Module) -> Change:
     affine = layer.affine
     if isinstance(affine, nn.Linear):
         shape = f"{affine.in_features}, {affine.out_features}"
@@ -601,7 +353,7 @@ def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _successors(layer: _Layer, product: nn.Module) -> dict[Tensor, list[nn.Parameter]]:
+def _successors(layer: Layer, product: nn.Module) -> dict[Tensor, list[nn.Parameter]]:
     """Map each old parameter to those that take its place in an optimizer's groups."""
     assert layer.activation is not None
     old = dict(Branch(layer.affine, layer.norm, layer.activation).named_parameters())

@@ -20,7 +20,8 @@ from hadamard.layers.norm import BranchNorm, NormName
 from hadamard.layers.product import branch_product
 
 
-def _check_branch_count(branches: int) -> None:
+def check_branch_count(branches: int) -> None:
+    """Refuse fewer than two branches."""
     if isinstance(branches, bool) or not isinstance(branches, int):
         raise TypeError(f"branches must be an integer, got {type(branches).__name__}: {branches}")
     if branches < 2:
@@ -41,7 +42,7 @@ class Hadamard(nn.Module):
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
-        _check_branch_count(len(branches))
+        check_branch_count(len(branches))
         for i, branch in enumerate(branches):
             if not isinstance(branch, nn.Module):
                 raise TypeError(f"branch {i} must be an nn.Module, got {type(branch).__name__}")
@@ -119,7 +120,7 @@ class FusedHadamard(nn.Module):
     @classmethod
     def from_branches(cls, branches: Sequence[Branch]) -> Self:
         """Fuse existing branches, keeping their weights."""
-        _check_branch_count(len(branches))
+        check_branch_count(len(branches))
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._join(branches)
@@ -177,7 +178,7 @@ class HadamardLinear(FusedHadamard):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_branch_count(branches)
+        check_branch_count(branches)
         recipe = LinearBranch(in_features, out_features, activation, norm, bias, device, dtype)
         self._join([recipe.build() for _ in range(branches)])
 
@@ -211,7 +212,7 @@ class HadamardConv2d(FusedHadamard):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_branch_count(branches)
+        check_branch_count(branches)
         recipe = Conv2dBranch(
             in_channels,
             out_channels,
@@ -236,12 +237,16 @@ def fuse(branches: Sequence[Branch]) -> nn.Module:
     activation without parameters, become one fused layer; anything else a :class:`Hadamard`.
     """
     first = branches[0]
-    plain_norm = first.norm is None or isinstance(first.norm, BranchNorm)
-    if plain_norm and activation_name(first.activation) is not None:
-        if type(first.affine) is nn.Linear:
-            return HadamardLinear.from_branches(branches)
-        if type(first.affine) is nn.Conv2d and first.affine.groups == 1:
-            return HadamardConv2d.from_branches(branches)
+    fused: type[FusedHadamard] | None = None
+    if type(first.affine) is nn.Linear:
+        fused = HadamardLinear
+    elif type(first.affine) is nn.Conv2d and first.affine.groups == 1:
+        fused = HadamardConv2d
+    if fused is None or activation_name(first.activation) is None:
+        return Hadamard(*branches)
+    norm = first.norm
+    if norm is None or (isinstance(norm, BranchNorm) and norm.feature_dim == fused.feature_dim):
+        return fused.from_branches(branches)
     return Hadamard(*branches)
 
 

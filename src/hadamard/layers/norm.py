@@ -33,8 +33,14 @@ class BranchNorm(nn.Module):
         super().__init__()
         self.width, self.branches, self.feature_dim = width, branches, feature_dim
         self.over, self.eps = over, eps
-        self.weight = nn.Parameter(torch.ones(branches * width, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.zeros(branches * width, device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start from no scaling and no shift."""
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each branch, then scale and shift."""
@@ -55,4 +61,4 @@ class BranchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """Show what is normalised."""
-        return f"{self.width}, over={self.over!r}, branches={self.branches}"
+        return f"{self.width}, over={self.over!r}, branches={self.branches}, eps={self.eps}"

@@ -9,18 +9,24 @@ itself), the plain form below runs. Both compute the same function.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from hadamard.layers.activations import Function, activation_name
+from hadamard.layers.activations import activation_name
+
+FUSED_ACTIVATIONS = frozenset({"relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"})
+_FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_LARGE = 2**22
+_compiled: set[Any] = set()
 
 
 def plain_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) -> Tensor:
     """Multiply the activated branches, in plain PyTorch."""
-    if activation_name(activation) is None or isinstance(activation, Function):
+    if activation_name(activation) is None:
         # An arbitrary callable may look at a whole branch (a softmax does): one at a time.
         parts = [activation(part) for part in pre.chunk(branches, dim)]
     else:
@@ -41,19 +47,40 @@ def triton_kernels() -> ModuleType | None:
     return product_triton
 
 
-def fused_product_applies(pre: Tensor, activation: nn.Module) -> bool:
-    """Say whether the GPU kernel can take this call."""
-    if not pre.is_cuda or pre.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        return False
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        return False  # the compiler fuses the plain form itself, and exporters know its operations
-    kernels = triton_kernels()
-    return kernels is not None and activation_name(activation) in kernels.FUSED_ACTIVATIONS
+def kernel_applies(pre: Tensor, name: str | None) -> bool:
+    """Say whether the GPU kernel can take this call.
+
+    The compiler fuses the plain form itself, exporters know its operations, and function
+    transforms (vmap, forward-mode derivatives) differentiate it as they need.
+    """
+    return (
+        pre.is_cuda
+        and name in FUSED_ACTIVATIONS
+        and pre.dtype in _FUSED_TYPES
+        and not torch.compiler.is_compiling()
+        and torch._C._get_tracing_state() is None
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+    )
 
 
 def branch_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) -> Tensor:
-    """Multiply the activated branches along ``dim`` (negative) by the fastest way there is."""
-    if not fused_product_applies(pre, activation):
+    """Multiply the activated branches along ``dim`` (negative) by the fastest way there is.
+
+    Launching the kernel costs the host more than the plain operations do, which matters unless
+    a graph is being captured (the host is out of the picture) or the tensor is large (the device
+    is the one that takes long). A kernel is compiled the first time its shape is seen, since
+    that cannot be done during a capture.
+    """
+    name = activation_name(activation)
+    kernels = triton_kernels() if kernel_applies(pre, name) else None
+    if kernels is None:
         return plain_product(pre, branches, dim, activation)
-    product: Callable[..., Tensor] = triton_kernels().branch_product  # type: ignore[union-attr]
-    return product(pre, branches, dim, activation)
+    if pre.numel() < _LARGE and not torch.cuda.is_current_stream_capturing():
+        key = (pre.shape, pre.stride(), pre.dtype, pre.device, branches, name)
+        if key not in _compiled:
+            kernels.compile_for(pre, branches, dim, name)
+            _compiled.add(key)
+        return plain_product(pre, branches, dim, activation)
+    out: Tensor = kernels.BranchProduct.apply(pre, branches, dim, activation, name)
+    return out

@@ -7,6 +7,7 @@ whatever the storage type, so bf16 results are rounded once, not once per factor
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,11 +16,7 @@ import triton.language as tl
 from torch import Tensor, nn
 from triton.language.extra import libdevice
 
-from hadamard.layers.activations import activation_name
 from hadamard.layers.product import plain_product
-
-FUSED_ACTIVATIONS = frozenset({"relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"})
-BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -42,20 +39,19 @@ def _activate(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _derivative(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+def _slope(x, y, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """f'(x), given y = f(x) where that saves work."""
     if ACT == "relu":
         return tl.where(x > 0.0, 1.0, 0.0)
     elif ACT == "tanh":
-        t = libdevice.tanh(x)
-        return 1.0 - t * t
+        return 1.0 - y * y
     elif ACT == "elu":
-        return tl.where(x > 0.0, 1.0, tl.exp(x))
+        return tl.where(x > 0.0, 1.0, y + 1.0)
     elif ACT == "silu":
         s = tl.sigmoid(x)
         return s * (1.0 + x * (1.0 - s))
     elif ACT == "sigmoid":
-        s = tl.sigmoid(x)
-        return s * (1.0 - s)
+        return y * (1.0 - y)
     elif ACT == "gelu":
         normal_cdf = 0.5 * (1.0 + libdevice.erf(x * 0.7071067811865476))
         return normal_cdf + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
@@ -64,118 +60,131 @@ def _derivative(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+def _tile(rows, inner, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    return row, column, (row < rows) & (column < inner)
+
+
+@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _forward_kernel(  # type: ignore[no-untyped-def]
-    pre, out, total, inner, BRANCHES: tl.constexpr, ACT: tl.constexpr, BLOCK: tl.constexpr
-):
-    offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = offset < total
-    first = (offset // inner) * (BRANCHES * inner) + offset % inner
-    product = tl.full((BLOCK,), 1.0, tl.float32)
+    pre, out, rows, inner,
+    BRANCHES: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row, column, inside = _tile(rows, inner, ROWS, COLUMNS)
+    first = pre + row * (BRANCHES * inner) + column
+    product = tl.full((ROWS, COLUMNS), 1.0, tl.float32)
     for i in tl.static_range(BRANCHES):
-        x = tl.load(pre + first + i * inner, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(first + i * inner, mask=inside, other=0.0).to(tl.float32)
         product *= _activate(x, ACT)
-    tl.store(out + offset, product.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + row * inner + column, product.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
 def _backward_kernel(  # type: ignore[no-untyped-def]
-    pre, grad, grad_pre, total, inner,
-    BRANCHES: tl.constexpr, ACT: tl.constexpr, BLOCK: tl.constexpr,
+    pre, grad, grad_pre, rows, inner,
+    BRANCHES: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    offset = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = offset < total
-    first = (offset // inner) * (BRANCHES * inner) + offset % inner
-    upstream = tl.load(grad + offset, mask=inside, other=0.0).to(tl.float32)
-    for i in tl.static_range(BRANCHES):
-        x = tl.load(pre + first + i * inner, mask=inside, other=0.0).to(tl.float32)
-        slope = upstream * _derivative(x, ACT)
-        for j in tl.static_range(BRANCHES):
-            if j != i:
-                other = tl.load(pre + first + j * inner, mask=inside, other=0.0).to(tl.float32)
-                slope *= _activate(other, ACT)
-        tl.store(grad_pre + first + i * inner, slope.to(grad_pre.dtype.element_ty), mask=inside)
+    row, column, inside = _tile(rows, inner, ROWS, COLUMNS)
+    first = row * (BRANCHES * inner) + column
+    upstream = tl.load(grad + row * inner + column, mask=inside, other=0.0).to(tl.float32)
+    if BRANCHES == 2:
+        x = tl.load(pre + first, mask=inside, other=0.0).to(tl.float32)
+        y = tl.load(pre + first + inner, mask=inside, other=0.0).to(tl.float32)
+        fx, fy = _activate(x, ACT), _activate(y, ACT)
+        to_x = (upstream * fy * _slope(x, fx, ACT)).to(grad_pre.dtype.element_ty)
+        to_y = (upstream * fx * _slope(y, fy, ACT)).to(grad_pre.dtype.element_ty)
+        tl.store(grad_pre + first, to_x, mask=inside)
+        tl.store(grad_pre + first + inner, to_y, mask=inside)
+    else:
+        for i in tl.static_range(BRANCHES):
+            x = tl.load(pre + first + i * inner, mask=inside, other=0.0).to(tl.float32)
+            slope = upstream * _slope(x, _activate(x, ACT), ACT)
+            for j in tl.static_range(BRANCHES):
+                if j != i:
+                    y = tl.load(pre + first + j * inner, mask=inside, other=0.0).to(tl.float32)
+                    slope *= _activate(y, ACT)
+            target = grad_pre + first + i * inner
+            tl.store(target, slope.to(grad_pre.dtype.element_ty), mask=inside)
 
 
-def _layout(pre: Tensor, branches: int, dim: int) -> tuple[Tensor, int, bool]:
-    """Return the tensor as stored, how many elements one branch has in a row, and whether
-    channels come last in memory."""
+def _tiling(rows: int, inner: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Return the grid and the tile, small enough to give every multiprocessor work."""
+    elements, warps = (256, 8) if rows * inner < 2**18 else (512, 4)
+    columns = min(triton.next_power_of_2(inner), elements)
+    height = elements // columns
+    grid = (triton.cdiv(rows, height), triton.cdiv(inner, columns))
+    return grid, {"ROWS": height, "COLUMNS": columns, "num_warps": warps}
+
+
+def _layout(pre: Tensor, branches: int, dim: int) -> tuple[Tensor, int, torch.memory_format]:
+    """Return the tensor as stored, how many elements of one branch lie in a row, and the format.
+
+    Linear: the features. Images: channels x height x width, or the channels alone where they
+    come last in memory.
+    """
     width = pre.shape[dim] // branches
     images = pre.dim() == 4 and dim == -3 and not pre.is_contiguous()
     if images and pre.is_contiguous(memory_format=torch.channels_last):
-        return pre, width, True
+        return pre, width, torch.channels_last
     pre = pre.contiguous()
-    inner = width
-    for size in pre.shape[pre.dim() + dim + 1 :]:
-        inner *= size
-    return pre, inner, False
+    return pre, width * math.prod(pre.shape[pre.dim() + dim + 1 :]), torch.contiguous_format
 
 
-def _empty_product(pre: Tensor, branches: int, dim: int, channels_last: bool) -> Tensor:
+def _product(pre: Tensor, branches: int, dim: int, name: str) -> Tensor:
+    pre, inner, memory = _layout(pre, branches, dim)
     shape = list(pre.shape)
     shape[dim] //= branches
-    memory = torch.channels_last if channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=pre.dtype, device=pre.device, memory_format=memory)
+    out = torch.empty(shape, dtype=pre.dtype, device=pre.device, memory_format=memory)
+    if out.numel():
+        rows = out.numel() // inner
+        grid, tile = _tiling(rows, inner)
+        with torch.cuda.device_of(pre):
+            _forward_kernel[grid](pre, out, rows, inner, BRANCHES=branches, ACT=name, **tile)
+    return out
 
 
-class _BranchProduct(torch.autograd.Function):
+def _gradient(pre: Tensor, grad: Tensor, branches: int, dim: int, name: str) -> Tensor:
+    pre, inner, memory = _layout(pre, branches, dim)
+    grad = grad.contiguous(memory_format=memory)
+    grad_pre = torch.empty_like(pre)
+    if grad.numel():
+        rows = grad.numel() // inner
+        grid, tile = _tiling(rows, inner)
+        with torch.cuda.device_of(pre):
+            _backward_kernel[grid](
+                pre, grad, grad_pre, rows, inner, BRANCHES=branches, ACT=name, **tile
+            )
+    return grad_pre
+
+
+@torch.no_grad()
+def compile_for(pre: Tensor, branches: int, dim: int, name: str) -> None:
+    """Compile and load both kernels for tensors like this one, by running them once."""
+    pre = pre.detach()
+    _gradient(pre, _product(pre, branches, dim, name), branches, dim, name)
+
+
+class BranchProduct(torch.autograd.Function):
+    """The product as one differentiable operation."""
+
     @staticmethod
-    def forward(pre: Tensor, branches: int, dim: int, activation: nn.Module) -> Tensor:
-        pre, inner, channels_last = _layout(pre, branches, dim)
-        out = _empty_product(pre, branches, dim, channels_last)
-        total = out.numel()
-        if total:
-            with torch.cuda.device(pre.device):
-                _forward_kernel[(triton.cdiv(total, BLOCK),)](
-                    pre, out, total, inner,
-                    BRANCHES=branches, ACT=activation_name(activation), BLOCK=BLOCK,
-                )  # fmt: skip
-        return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], _output: Tensor) -> None:
-        pre, ctx.branches, ctx.dim, ctx.activation = inputs
+    def forward(
+        ctx: Any, pre: Tensor, branches: int, dim: int, activation: nn.Module, name: str
+    ) -> Tensor:
+        """Multiply the activated branches."""
         ctx.save_for_backward(pre)
-        ctx.save_for_forward(pre)
+        ctx.settings = branches, dim, activation, name
+        return _product(pre, branches, dim, name)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Pass the gradient to every branch."""
         (pre,) = ctx.saved_tensors
+        branches, dim, activation, name = ctx.settings
         if torch.is_grad_enabled():
             # A second derivative was asked for: differentiate the plain form instead.
-            out = plain_product(pre, ctx.branches, ctx.dim, ctx.activation)
+            out = plain_product(pre, branches, dim, activation)
             (slope,) = torch.autograd.grad(out, pre, grad, create_graph=True)
-            return slope, None, None, None
-        stored, inner, channels_last = _layout(pre, ctx.branches, ctx.dim)
-        memory = torch.channels_last if channels_last else torch.contiguous_format
-        grad = grad.contiguous(memory_format=memory)
-        grad_pre = torch.empty_like(stored)
-        total = grad.numel()
-        if total:
-            with torch.cuda.device(pre.device):
-                _backward_kernel[(triton.cdiv(total, BLOCK),)](
-                    stored, grad, grad_pre, total, inner,
-                    BRANCHES=ctx.branches, ACT=activation_name(ctx.activation), BLOCK=BLOCK,
-                )  # fmt: skip
-        return grad_pre, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        (pre,) = ctx.saved_tensors
-        slopes: tuple[Tensor, ...] = torch.func.jvp(
-            lambda x: plain_product(x, ctx.branches, ctx.dim, ctx.activation), (pre,), (tangent,)
-        )
-        return slopes[1]
-
-    @staticmethod
-    def vmap(
-        _info: Any, in_dims: tuple[int | None, ...], pre: Tensor, *settings: Any
-    ) -> tuple[Tensor, int]:
-        # The feature dimension is counted from the end: one more dimension in front is free.
-        assert in_dims[0] is not None
-        return _BranchProduct.apply(pre.movedim(in_dims[0], 0), *settings), 0
-
-
-def branch_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) -> Tensor:
-    """Multiply the activated branches along ``dim`` (negative) in one kernel."""
-    out: Tensor = _BranchProduct.apply(pre, branches, dim, activation)
-    return out
+            return slope, None, None, None, None
+        return _gradient(pre, grad, branches, dim, name), None, None, None, None
