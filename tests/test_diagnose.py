@@ -298,10 +298,18 @@ def test_the_report_prints_and_serialises() -> None:
     text = str(report)
     lines = text.splitlines()
     assert lines[0] == "Sequential: 2 hidden layers"
-    assert (
-        lines[1].split()
-        == "layer neurons dormant dead saturated constant eff. rank hidden bias".split()
-    )
+    assert lines[1].split() == [
+        "layer",
+        "neurons",
+        "dormant",
+        "dead",
+        "saturated",
+        "constant",
+        "eff.",
+        "rank",
+        "hidden",
+        "bias",
+    ]
     share = report["3"].hidden_bias_share
     assert f"{report['3'].dormant_fraction:.1%}" in lines[4]
     assert f"{share:.1%}" in lines[4]

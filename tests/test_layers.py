@@ -21,7 +21,7 @@ from hadamard.layers import (
     LinearBranch,
     matched_width,
 )
-from hadamard.layers.activations import ACTIVATIONS
+from hadamard.layers.activations import ACTIVATIONS, activation_name
 from hadamard.layers.hadamard import FusedHadamard
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -226,7 +226,7 @@ def test_deepcopy_is_independent() -> None:
     torch.testing.assert_close(twin(x), layer(x), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("index", [0, 1, 3])
+@pytest.mark.parametrize("index", [0, 1, 4])
 def test_torch_compile_agrees(index: int) -> None:
     layer = layer_cases()[index]
     compiled = torch.compile(copy.deepcopy(layer), fullgraph=True)
@@ -295,6 +295,20 @@ def test_an_activation_can_be_any_callable() -> None:
     expected = paper_linear(x, softmax.state_dict(), lambda h: h.softmax(-1))
     torch.testing.assert_close(softmax(x), expected)
     assert isinstance(HadamardLinear(3, 4, nn.ELU).activation, nn.ELU)
+
+
+def test_activations_are_named_only_when_they_are_the_standard_ones() -> None:
+    for name, kind in ACTIVATIONS.items():
+        assert activation_name(kind()) == name
+    others = [nn.ELU(0.5), nn.GELU("tanh"), nn.LeakyReLU(0.2), nn.Softplus(2), nn.Hardtanh()]
+    assert [activation_name(other) for other in others] == [None] * 5
+    assert activation_name(nn.ELU(inplace=True)) == "elu"
+    x = torch.randn(5, 3)
+    half = HadamardLinear(3, 4, nn.ELU(0.5))
+    expected = paper_linear(x, half.state_dict(), lambda h: F.elu(h, 0.5))
+    torch.testing.assert_close(half(x), expected)
+    in_place = HadamardLinear(3, 4, nn.ReLU(inplace=True))
+    torch.testing.assert_close(in_place(x), paper_linear(x, in_place.state_dict(), F.relu))
 
 
 @pytest.mark.parametrize("name", list(layers.variants()))

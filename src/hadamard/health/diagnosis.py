@@ -133,7 +133,9 @@ class Diagnosis(Sequence[LayerHealth]):
             for row in rows
         ]
         lines.insert(1, "-" * max(map(len, lines)))
-        return "\n".join([f"{self.model}: {len(self)} hidden layers", *lines, self.verdict()])
+        plural = "s" if len(self) > 1 else ""
+        title = f"{self.model}: {len(self)} hidden layer{plural}"
+        return "\n".join([title, *lines, self.verdict()])
 
     def _repr_html_(self) -> str:
         from hadamard.report.page import table_html
@@ -173,17 +175,27 @@ class Diagnosis(Sequence[LayerHealth]):
 
 
 def save_comparison(
-    path: str | os.PathLike[str], diagnoses: Mapping[str, Diagnosis], title: str, intro: str = ""
+    path: str | os.PathLike[str],
+    diagnoses: Mapping[str, Diagnosis],
+    title: str,
+    intro: str = "",
+    figures: Mapping[str, Figure] | None = None,
 ) -> None:
-    """Write one self-contained page that shows several networks side by side."""
+    """Write one self-contained page that shows several networks side by side.
+
+    ``intro`` is text for the top, ``figures`` are further figures by caption.
+    """
     from hadamard.report.page import write_page
 
+    if not diagnoses:
+        raise ValueError("nothing to compare: diagnoses is empty")
     write_page(
         path,
         {label: diagnosis.to_dict() for label, diagnosis in diagnoses.items()},
         {label: [layer.densities() for layer in d] for label, d in diagnoses.items()},
         title=title,
         intro=intro,
+        extra=figures,
     )
 
 

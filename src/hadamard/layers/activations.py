@@ -76,17 +76,16 @@ def activation_name(module: nn.Module) -> str | None:
     A module with other than default settings (``ELU(alpha=0.5)``) has no name.
     """
     name = _NAMES.get(type(module))
-    if name is None or name in _WITHOUT_SETTINGS:
-        return name
-    return name if _settings(module) == _settings(ACTIVATIONS[name]()) else None
+    if name is None:
+        return None
+    default = all(getattr(module, key) == value for key, value in _DEFAULTS.get(name, ()))
+    return name if default else None
 
 
-# Looked up at every forward pass, so the common ones must not cost anything.
 _NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
-_WITHOUT_SETTINGS = frozenset({"relu", "tanh", "silu", "sigmoid", "mish", "identity"})
-
-
-def _settings(module: nn.Module) -> dict[str, object]:
-    """Return what was set at construction, except whether the input is overwritten."""
-    own = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-    return {key: value for key, value in own.items() if key not in ("inplace", "training")}
+_DEFAULTS: dict[str, tuple[tuple[str, object], ...]] = {
+    "elu": (("alpha", 1.0),),
+    "gelu": (("approximate", "none"),),
+    "leaky_relu": (("negative_slope", 0.01),),
+    "softplus": (("beta", 1.0), ("threshold", 20.0)),
+}

@@ -113,8 +113,12 @@ def write_page(
     grids: Mapping[str, Sequence[KdeGrid]],
     title: str,
     intro: str = "",
+    extra: Mapping[str, Figure] | None = None,
 ) -> None:
-    """Write the diagnoses of one or more networks, with their figures, as one page."""
+    """Write the diagnoses of one or more networks, with their figures, as one page.
+
+    ``extra`` are further figures by caption, shown before the layers.
+    """
     several = len(diagnoses) > 1
     first = next(iter(diagnoses.values()))
     tables = "".join(
@@ -127,6 +131,10 @@ def write_page(
         f"<figcaption>{escape(label)}, {escape(grid.title)}</figcaption></figure>"
         for label, of_label in grids.items()
         for i, grid in enumerate(of_label)
+    )
+    before = "".join(
+        f"<figure>{_svg(figure, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+        for caption, figure in (extra or {}).items()
     )
     html = f"""<!doctype html>
 <html lang="en">
@@ -141,6 +149,7 @@ def write_page(
 <p class="meta">Measured on {first["layers"][0]["samples"]:,} samples · Hadamard {__version__}</p>
 {"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
 {"".join(_verdict(label, diagnosis) for label, diagnosis in diagnoses.items())}
+{before}
 <h2>Layer by layer</h2>
 <figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
 {_svg(figures.health(diagnoses), "health")}</figure>

@@ -1,0 +1,53 @@
+# Every target sets up what it needs from nothing: a virtual environment in .venv with the
+# versions of constraints.txt. PYTHON=python3.12 make test uses another interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint format bench docs clean help
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else "Hadamard needs Python 3.11 to 3.13, and $(PYTHON) is " + sys.version.split()[0] + "; choose another with PYTHON=python3.12 make ...")'
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing the package and its development tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+demo: $(VENV)/.dev ## Train a tanh network and its Hadamard twin, and write the diagnosis page
+	@$(BIN)/python examples/tanh_vs_hadamard.py --output demo_output
+
+test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
+	@$(BIN)/python -m pytest --cov --cov-report=term
+
+lint: $(VENV)/.dev ## Check style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure the layer and the diagnosis on this machine
+	@$(BIN)/python benchmarks/bench_layer.py
+	@$(BIN)/python benchmarks/bench_health.py
+
+docs: $(VENV)/.docs ## Build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+clean: ## Remove the environment and everything built
+	@rm -rf $(VENV) site demo_output dist .mypy_cache .ruff_cache .pytest_cache .coverage
