@@ -1,7 +1,8 @@
 """What the diagnosis costs, against the libraries it replaces, in one run.
 
 KDE dormancy of 512 neurons x 2,048 samples against a loop over scipy.stats.gaussian_kde on the
-grid our bins span (8 points per bandwidth), and effective rank against numpy.linalg.svd.
+same grid (8 points per bandwidth over each neuron's range), and effective rank against
+numpy.linalg.svd.
 
     python benchmarks/bench_health.py [--device cpu|cuda] [--json FILE]
 """
@@ -23,7 +24,6 @@ from hadamard.health.kde import draw_jitter
 from timing import machine, side_by_side
 
 NEURONS, SAMPLES = 512, 2048
-GRID = 256  # what 8 points per bandwidth come to for a Gaussian neuron
 
 
 def activations() -> Tensor:
@@ -40,8 +40,10 @@ def scipy_peaks(samples: Tensor) -> np.ndarray:
     values = samples.cpu().double().numpy() + jitter[:, None]
     peaks = np.empty(values.shape[1])
     for i, neuron in enumerate(values.T):
-        grid = np.linspace(neuron.min(), neuron.max(), GRID)
-        peaks[i] = gaussian_kde(neuron)(grid).max()
+        density = gaussian_kde(neuron)
+        bandwidth = float(np.sqrt(density.covariance[0, 0]))
+        grid = np.arange(neuron.min(), neuron.max() + bandwidth, bandwidth / 8)
+        peaks[i] = density(grid).max()
     return peaks
 
 

@@ -5,7 +5,7 @@ wide:   the ordinary layer of twice the width (the same arithmetic, no product)
 naive:  two branches computed one after the other, then multiplied
 fused:  the layer of this package
 
-    python benchmarks/bench_layer.py [--device cpu|cuda] [--seconds 0.3] [--json FILE]
+    python benchmarks/bench_layer.py [--device cpu|cuda] [--channels-last] [--json FILE]
 
 The ratios in the last columns are what the claim is about; absolute times vary by machine.
 """
@@ -69,7 +69,9 @@ def forward_backward(layer: nn.Module, x: Tensor) -> Callable[[], object]:
     return run
 
 
-def measure(device: str, seconds: float, activation: str) -> list[dict[str, Any]]:
+def measure(
+    device: str, seconds: float, activation: str, channels_last: bool = False
+) -> list[dict[str, Any]]:
     """Measure every shape, batch and precision; print a row for each."""
     precisions = ["fp32", "tf32", "bf16"] if device == "cuda" else ["fp32"]
     modes = ["graph", "eager"] if device == "cuda" else ["eager"]
@@ -85,10 +87,16 @@ def measure(device: str, seconds: float, activation: str) -> list[dict[str, Any]
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         # The first convolution reads pixels, which need no gradient.
-        x = torch.randn(batch, *shape, device=device, dtype=dtype).requires_grad_(shape[0] != 4)
+        x = torch.randn(batch, *shape, device=device, dtype=dtype)
+        if channels_last and x.dim() == 4:
+            x = x.to(memory_format=torch.channels_last)
+        x.requires_grad_(shape[0] != 4)
         runs = {}
         for form, layer in forms(sizes, activation).items():
-            step = forward_backward(layer.to(device, dtype), x)
+            layer.to(device, dtype)
+            if channels_last:
+                layer.to(memory_format=torch.channels_last)
+            step = forward_backward(layer, x)
             runs[form] = captured(step) if mode == "graph" else step
         times = side_by_side(runs, seconds, device)
         row = {
@@ -120,11 +128,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=0.3, help="time spent on each row")
     parser.add_argument("--activation", choices=["tanh", "relu"], default="tanh")
+    parser.add_argument("--channels-last", action="store_true", help="images with channels last")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     print(f"{machine()}; {options.activation}; forward + backward")
-    rows = measure(options.device, options.seconds, options.activation)
+    rows = measure(options.device, options.seconds, options.activation, options.channels_last)
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
 
