@@ -46,7 +46,7 @@ bench: $(VENV)/.dev ## Measure the layer and the diagnosis on this machine
 	@$(BIN)/python benchmarks/bench_health.py
 
 docs: $(VENV)/.docs ## Build the documentation into site/
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
 
 clean: ## Remove the environment and everything built

@@ -62,18 +62,19 @@ def hidden_bias(
     """Split what ``next_layer`` makes of ``activations`` into live, dormant and bias parts.
 
     ``mask`` is True for dormant neurons: one entry per feature (per channel for feature maps),
-    or one per feature and position; ``feature_dim`` as in :func:`~hadamard.health.dormant`. A
+    or one per feature and position; ``feature_dim`` as in ``dormant``. A
     linear layer after feature maps sees them flattened. A fused Hadamard layer is split through
     its affine map, so the outputs are the pre-activations of all its branches.
 
-    >>> layer = nn.Linear(2, 1)
-    >>> _ = layer.weight.data.copy_(torch.tensor([[1.0, 3.0]])), layer.bias.data.fill_(0.5)
-    >>> split = hidden_bias(torch.tensor([[0.5, -1.0], [-0.5, -1.0]]), layer,
-    ...                     torch.tensor([False, True]))
-    >>> float(split.live_contribution), float(split.dormant_contribution)
-    (0.5, 3.0)
-    >>> float(split.effective_bias)
-    -2.5
+    Examples:
+        >>> layer = nn.Linear(2, 1)
+        >>> _ = layer.weight.data.copy_(torch.tensor([[1.0, 3.0]])), layer.bias.data.fill_(0.5)
+        >>> split = hidden_bias(torch.tensor([[0.5, -1.0], [-0.5, -1.0]]), layer,
+        ...                     torch.tensor([False, True]))
+        >>> float(split.live_contribution), float(split.dormant_contribution)
+        (0.5, 3.0)
+        >>> float(split.effective_bias)
+        -2.5
     """
     layer = getattr(next_layer, "affine", next_layer)
     if not isinstance(layer, AFFINE):

@@ -50,9 +50,10 @@ def mark(module: M, kind: Kind = "auto") -> M:
     """Mark a module's output as a hidden representation.
 
     Where a network has marked modules, the diagnosis measures those and nothing else. ``kind``
-    says how dormancy is judged, as in :func:`~hadamard.health.dormant`.
+    says how dormancy is judged, as in ``dormant``.
 
-    >>> encoder = mark(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), kind="tanh")
+    Examples:
+        >>> encoder = mark(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), kind="tanh")
     """
     if kind not in ("relu", "tanh", "auto"):
         raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")

@@ -260,15 +260,16 @@ def diagnose(
     thousand observations make a good batch. ``forward`` replaces ``model(...)`` for networks
     without a forward method (``forward=agent.get_value``). ``layers`` names what to measure: a
     glob pattern, several, or a predicate on (name, module); left out, it is the marked modules
-    (:func:`~hadamard.health.mark`), or else every activation, bare functions such as
+    (``mark``), or else every activation, bare functions such as
     ``F.relu`` included. ``positions`` says how feature maps are read: channels seen at every
     position (``"samples"``), or every position a neuron of its own (``"neurons"``).
 
     The network runs once in evaluation mode without gradients and is left as it was.
 
-    >>> net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
-    >>> diagnose(net, torch.randn(256, 4))["1"].neurons
-    32
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
+        >>> diagnose(net, torch.randn(256, 4))["1"].neurons
+        32
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")

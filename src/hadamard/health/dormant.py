@@ -55,11 +55,12 @@ def dormant(
     activation): dormant when the peak of the kernel density of its activations reaches
     ``threshold``, which is the paper's rule. ``"auto"`` takes the ReLU rule when nothing is
     negative and something is exactly zero. ``positions`` says how feature maps are read, see
-    :func:`~hadamard.health.samples.as_samples`.
+    ``as_samples``.
 
-    >>> x = torch.linspace(-1, 1, 256)
-    >>> dormant(torch.stack([x, torch.ones(256)], dim=1)).mask
-    tensor([False,  True])
+    Examples:
+        >>> x = torch.linspace(-1, 1, 256)
+        >>> dormant(torch.stack([x, torch.ones(256)], dim=1)).mask
+        tensor([False,  True])
     """
     if kind not in ("relu", "tanh", "auto"):
         raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")

@@ -19,17 +19,20 @@ from hadamard.health.diagnosis import Diagnosis, diagnose
 class Monitor:
     """Diagnose a network every ``every`` steps, into a JSONL file and optionally TensorBoard.
 
-    Call :meth:`step` once per training step with a batch of inputs, or with a function that
+    Call ``step`` once per training step with a batch of inputs, or with a function that
     fetches one (called only when a diagnosis is due). Options of
-    :func:`~hadamard.health.diagnose` (``layers``, ``forward``, ``positions``...) can be given
+    ``diagnose`` (``layers``, ``forward``, ``positions``...) can be given
     by name.
 
-    .. code-block:: python
-
-        with Monitor(model, every=1_000, path="health.jsonl") as monitor:
-            for batch in data:
-                train(batch)
-                monitor.step(lambda: replay.sample(2_048).observations)
+    Examples:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> observations = torch.randn(256, 4)
+        >>> with Monitor(net, every=100, path=None) as monitor:
+        ...     for _ in range(200):  # your training loop
+        ...         report = monitor.step(lambda: observations)
+        >>> report["1"].neurons
+        8
     """
 
     def __init__(

@@ -24,8 +24,9 @@ def effective_rank(
     Computed from the Gram matrix of the shorter side in float64, by SVD where that is too close
     to call. An all-zero matrix has rank 1, as in the paper's function.
 
-    >>> effective_rank(torch.eye(10))
-    10
+    Examples:
+        >>> effective_rank(torch.eye(10))
+        10
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")

@@ -24,10 +24,11 @@ def as_samples(
     seen N times. ``feature_dim`` says which dimension holds the features; left out, it is the
     second for images (4 or 5 dimensions) and the last for everything else.
 
-    >>> as_samples(torch.zeros(32, 16, 8, 8)).shape
-    torch.Size([2048, 16])
-    >>> as_samples(torch.zeros(32, 16, 8, 8), positions="neurons").shape
-    torch.Size([32, 1024])
+    Examples:
+        >>> as_samples(torch.zeros(32, 16, 8, 8)).shape
+        torch.Size([2048, 16])
+        >>> as_samples(torch.zeros(32, 16, 8, 8), positions="neurons").shape
+        torch.Size([32, 1024])
     """
     if positions not in ("samples", "neurons"):
         raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")

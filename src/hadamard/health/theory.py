@@ -12,8 +12,9 @@ def predicted_dormant(p: float, activation: Literal["relu", "tanh"]) -> float:
     A tanh product is stuck only when both factors are: p^2. A ReLU product is zero as soon as
     one factor is: 2p - p^2.
 
-    >>> predicted_dormant(0.5, "tanh"), predicted_dormant(0.5, "relu")
-    (0.25, 0.75)
+    Examples:
+        >>> predicted_dormant(0.5, "tanh"), predicted_dormant(0.5, "relu")
+        (0.25, 0.75)
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p is a fraction between 0 and 1, got {p}")

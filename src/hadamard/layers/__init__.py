@@ -3,13 +3,14 @@
 A variant is a file here with a ``build(recipe)`` function: it receives the recipe of one branch
 (affine map -> norm -> activation) and returns a module with an ``outputs`` width.
 
->>> print("\\n".join(variants()))
-crelu
-hadamard
-hadamard2
-layernorm
-plain
-widened
+Examples:
+    >>> print("\\n".join(variants()))
+    crelu
+    hadamard
+    hadamard2
+    layernorm
+    plain
+    widened
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def variants() -> dict[str, str]:
 def build(variant: str, recipe: Recipe) -> nn.Module:
     """Build a layer of the named variant.
 
-    >>> build("crelu", LinearBranch(8, 4, activation="relu")).outputs
-    8
+    Examples:
+        >>> build("crelu", LinearBranch(8, 4, activation="relu")).outputs
+        8
     """
     known = variants()
     if variant not in known:

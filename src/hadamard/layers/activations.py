@@ -45,8 +45,9 @@ class Function(nn.Module):
 def make_activation(activation: ActivationLike) -> nn.Module:
     """Return the activation as a module of its own.
 
-    >>> make_activation("tanh")
-    Tanh()
+    Examples:
+        >>> make_activation("tanh")
+        Tanh()
     """
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:

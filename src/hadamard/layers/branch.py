@@ -1,7 +1,7 @@
 """A branch: affine map -> norm -> activation, the piece every layer variant is made of.
 
-A *recipe* (:class:`LinearBranch`, :class:`Conv2dBranch`) says how to make one and is what a
-variant receives; a :class:`Branch` is the module it makes.
+A *recipe* (``LinearBranch``, ``Conv2dBranch``) says how to make one and is what a
+variant receives; a ``Branch`` is the module it makes.
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ class _Recipe:
 class LinearBranch(_Recipe):
     """A branch on ``nn.Linear``.
 
-    >>> LinearBranch(8, 4, activation="relu").build()(torch.zeros(2, 8)).shape
-    torch.Size([2, 4])
+    Examples:
+        >>> LinearBranch(8, 4, activation="relu").build()(torch.zeros(2, 8)).shape
+        torch.Size([2, 4])
     """
 
     def affine(self) -> nn.Module:

@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What :func:`hadamardize` did; print it for a table."""
+    """What ``hadamardize`` did; print it for a table."""
 
     changed: tuple[Change, ...]
     #: Layers left as they were, each with the reason.
@@ -105,11 +105,12 @@ def hadamardize(
         ValueError: if a chosen layer cannot be converted or nothing was chosen; the network, the
             optimizers and the random state are then as before.
 
-    >>> net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
-    >>> hadamardize(net).changed[0].after
-    'HadamardLinear(4, 64, relu, 2 branches)'
-    >>> net(torch.zeros(1, 4)).shape
-    torch.Size([1, 2])
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+        >>> hadamardize(net).changed[0].after
+        'HadamardLinear(4, 64, relu, 2 branches)'
+        >>> net(torch.zeros(1, 4)).shape
+        torch.Size([1, 2])
     """
     known = _check_arguments(model, branches, init, optimizers)
     replacement = None if activation is None else make_activation(activation)

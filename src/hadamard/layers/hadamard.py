@@ -1,7 +1,7 @@
 """The Hadamard Representation: the product of independently parameterised branches.
 
-z = f(A1 x + b1) * f(A2 x + b2). :class:`Hadamard` multiplies modules of any kind;
-:class:`HadamardLinear` and :class:`HadamardConv2d` compute the same thing with one matrix
+z = f(A1 x + b1) * f(A2 x + b2). ``Hadamard`` multiplies modules of any kind;
+``HadamardLinear`` and ``HadamardConv2d`` compute the same thing with one matrix
 product (one convolution) for all branches and, on a GPU, one kernel for activation and product.
 """
 
@@ -31,10 +31,11 @@ def check_branch_count(branches: int) -> None:
 class Hadamard(nn.Module):
     """Elementwise product of two or more modules that see the same input.
 
-    >>> layer = Hadamard(nn.Sequential(nn.Linear(3, 4), nn.Tanh()),
-    ...                  nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()))
-    >>> layer(torch.zeros(5, 3)).shape
-    torch.Size([5, 4])
+    Examples:
+        >>> layer = Hadamard(nn.Sequential(nn.Linear(3, 4), nn.Tanh()),
+        ...                  nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()))
+        >>> layer(torch.zeros(5, 3)).shape
+        torch.Size([5, 4])
     """
 
     #: Tells the diagnosis that the output is a hidden representation, and how to judge it.
@@ -160,8 +161,9 @@ class FusedHadamard(nn.Module):
 class HadamardLinear(FusedHadamard):
     """Drop-in for ``nn.Linear`` followed by an activation: prod_i f(norm(A_i x + b_i)).
 
-    >>> HadamardLinear(8, 4)(torch.zeros(2, 8)).shape
-    torch.Size([2, 4])
+    Examples:
+        >>> HadamardLinear(8, 4)(torch.zeros(2, 8)).shape
+        torch.Size([2, 4])
     """
 
     feature_dim = -1
@@ -189,8 +191,9 @@ class HadamardConv2d(FusedHadamard):
     ``norm="layer"`` normalises over the channels at each position, ``"layer_map"`` over the
     whole feature map.
 
-    >>> HadamardConv2d(4, 32, 8, stride=4)(torch.zeros(2, 4, 84, 84)).shape
-    torch.Size([2, 32, 20, 20])
+    Examples:
+        >>> HadamardConv2d(4, 32, 8, stride=4)(torch.zeros(2, 4, 84, 84)).shape
+        torch.Size([2, 32, 20, 20])
     """
 
     feature_dim = -3
@@ -233,8 +236,8 @@ class HadamardConv2d(FusedHadamard):
 def fuse(branches: Sequence[Branch]) -> nn.Module:
     """Multiply the branches in the fastest form that computes exactly them.
 
-    Linear and ungrouped 2-d convolutions with no norm or a :class:`BranchNorm`, and one
-    activation without parameters, become one fused layer; anything else a :class:`Hadamard`.
+    Linear and ungrouped 2-d convolutions with no norm or a ``BranchNorm``, and one
+    activation without parameters, become one fused layer; anything else a ``Hadamard``.
     """
     first = branches[0]
     fused: type[FusedHadamard] | None = None

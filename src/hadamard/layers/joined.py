@@ -32,7 +32,7 @@ def join(modules: Sequence[M]) -> M:
 
 
 def split(module: M, count: int) -> list[M]:
-    """Undo :func:`join`."""
+    """Undo ``join``."""
     weights = {name: p.detach().chunk(count) for name, p in module.named_parameters()}
     return [
         _resized(module, 1, count, {name: parts[i].clone() for name, parts in weights.items()})
@@ -65,7 +65,7 @@ def name_branches(
 def join_named_branches(
     module: nn.Module, state_dict: dict[str, Any], prefix: str, *_rest: Any
 ) -> None:
-    """Load-state-dict hook: the inverse of :func:`name_branches`."""
+    """Load-state-dict hook: the inverse of ``name_branches``."""
     count: int = module.branch_count  # type: ignore[assignment]
     for name in _SPLIT:
         keys = [f"{prefix}branches.{i}.{name}" for i in range(count)]

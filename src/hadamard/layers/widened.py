@@ -20,11 +20,12 @@ def matched_width(recipe: Recipe, following: Recipe | None = None, branches: int
     its weights count on both sides, so that the two networks match as a whole; without it the
     layer alone is matched, as the paper does for DQN (512 becomes 1024).
 
-    >>> from hadamard.layers import LinearBranch
-    >>> matched_width(LinearBranch(3136, 512))
-    1024
-    >>> matched_width(LinearBranch(512, 512), following=LinearBranch(512, 512))
-    768
+    Examples:
+        >>> from hadamard.layers import LinearBranch
+        >>> matched_width(LinearBranch(3136, 512))
+        1024
+        >>> matched_width(LinearBranch(512, 512), following=LinearBranch(512, 512))
+        768
     """
 
     def weights(width: int, times: int) -> int:
