@@ -1,11 +1,12 @@
-"""What a Hadamard layer costs: forward + backward, against three other forms in the same run.
+"""What a Hadamard layer costs: forward + backward, against other forms in the same run.
 
 plain:  the ordinary layer of the same width (half the arithmetic)
 wide:   the ordinary layer of twice the width (the same arithmetic, no product)
 naive:  two branches computed one after the other, then multiplied
 fused:  the layer of this package
+last:   the same on images with channels last in memory (weights and input)
 
-    python benchmarks/bench_layer.py [--device cpu|cuda] [--channels-last] [--json FILE]
+    python benchmarks/bench_layer.py [--device cpu|cuda] [--seconds 0.3] [--json FILE]
 
 The ratios in the last columns are what the claim is about; absolute times vary by machine.
 """
@@ -69,16 +70,15 @@ def forward_backward(layer: nn.Module, x: Tensor) -> Callable[[], object]:
     return run
 
 
-def measure(
-    device: str, seconds: float, activation: str, channels_last: bool = False
-) -> list[dict[str, Any]]:
+def measure(device: str, seconds: float, activation: str) -> list[dict[str, Any]]:
     """Measure every shape, batch and precision; print a row for each."""
     precisions = ["fp32", "tf32", "bf16"] if device == "cuda" else ["fp32"]
     modes = ["graph", "eager"] if device == "cuda" else ["eager"]
     rows = []
     print(
         f"{'layer':18} {'precision':9} {'mode':6} {'batch':>5} {'plain us':>9} {'fused us':>9} "
-        f"{'fused/plain':>12} {'wide/plain':>11} {'naive/plain':>12} {'naive/fused':>12}"
+        f"{'fused/plain':>12} {'wide/plain':>11} {'last/plain':>11} {'naive/plain':>12} "
+        f"{'naive/fused':>12}"
     )
     for (name, (shape, sizes)), precision, mode, batch in itertools.product(
         SHAPES.items(), precisions, modes, (32, 128, 1024)
@@ -87,17 +87,19 @@ def measure(
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         # The first convolution reads pixels, which need no gradient.
-        x = torch.randn(batch, *shape, device=device, dtype=dtype)
-        if channels_last and x.dim() == 4:
-            x = x.to(memory_format=torch.channels_last)
-        x.requires_grad_(shape[0] != 4)
+        x = torch.randn(batch, *shape, device=device, dtype=dtype).requires_grad_(shape[0] != 4)
         runs = {}
         for form, layer in forms(sizes, activation).items():
-            layer.to(device, dtype)
-            if channels_last:
-                layer.to(memory_format=torch.channels_last)
-            step = forward_backward(layer, x)
+            step = forward_backward(layer.to(device, dtype), x)
             runs[form] = captured(step) if mode == "graph" else step
+        if x.dim() == 4:
+            layer = forms(sizes, activation)["fused"].to(device, dtype)
+            images = x.detach().to(memory_format=torch.channels_last)
+            step = forward_backward(
+                layer.to(memory_format=torch.channels_last),
+                images.requires_grad_(x.requires_grad),
+            )
+            runs["last"] = captured(step) if mode == "graph" else step
         times = side_by_side(runs, seconds, device)
         row = {
             "layer": name,
@@ -105,16 +107,15 @@ def measure(
             "mode": mode,
             "batch": batch,
             **{f"{form}_us": 1e6 * t for form, t in times.items()},
-            "fused_to_plain": times["fused"] / times["plain"],
-            "wide_to_plain": times["wide"] / times["plain"],
-            "naive_to_plain": times["naive"] / times["plain"],
+            **{f"{form}_to_plain": t / times["plain"] for form, t in times.items()},
             "naive_to_fused": times["naive"] / times["fused"],
         }
         rows.append(row)
+        last = f"{row['last_to_plain']:11.2f}" if "last" in times else " " * 10 + "-"
         print(
             f"{name:18} {precision:9} {mode:6} {batch:5} {row['plain_us']:9.1f} "
             f"{row['fused_us']:9.1f} {row['fused_to_plain']:12.2f} {row['wide_to_plain']:11.2f} "
-            f"{row['naive_to_plain']:12.2f} {row['naive_to_fused']:12.2f}",
+            f"{last} {row['naive_to_plain']:12.2f} {row['naive_to_fused']:12.2f}",
             flush=True,
         )
     return rows
@@ -128,12 +129,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=0.3, help="time spent on each row")
     parser.add_argument("--activation", choices=["tanh", "relu"], default="tanh")
-    parser.add_argument("--channels-last", action="store_true", help="images with channels last")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     print(f"{machine()}; {options.activation}; forward + backward")
-    rows = measure(options.device, options.seconds, options.activation, options.channels_last)
+    rows = measure(options.device, options.seconds, options.activation)
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
 

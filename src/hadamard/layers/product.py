@@ -20,7 +20,7 @@ from hadamard.layers.activations import activation_name
 
 FUSED_ACTIVATIONS = frozenset({"relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"})
 _FUSED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_LARGE = 2**22
+_LARGE = 2**24
 _compiled: set[Any] = set()
 
 
