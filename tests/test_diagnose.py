@@ -159,6 +159,31 @@ def test_sequences_of_a_conv1d_are_read_by_channel() -> None:
     torch.testing.assert_close(split.live + split.dormant + split.bias, net[2](z))
 
 
+def test_readers_are_found_through_any_layout_and_not_imagined() -> None:
+    class Rearranged(nn.Module):
+        """(batch, channels, length) handed on as (batch, length, channels)."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act, self.fc = nn.Conv1d(3, 5, 3), nn.Tanh(), nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.act(self.conv(x)).transpose(1, 2))
+
+    layer = diagnose(Rearranged(), torch.randn(20, 3, 12))["act"]
+    assert layer.readers == ()
+    assert layer.hidden_bias_share is None
+    assert str(diagnose(Rearranged(), torch.randn(20, 3, 12))).splitlines()[3].endswith("-")
+
+    x = torch.rand(20, 4, 84, 84)
+    net = nature_cnn()
+    expected = diagnose(net, x)["2"]
+    net, x = (thing.to(memory_format=torch.channels_last) for thing in (net, x))
+    layer = diagnose(net, x)["2"]
+    assert layer.readers == ("4",)  # Flatten makes a copy here
+    assert layer.live_contribution == pytest.approx(expected.live_contribution, rel=1e-4)
+
+
 def test_heads_on_one_trunk_count_together() -> None:
     class Agent(nn.Module):
         """As CleanRL writes them: methods, and no forward."""
@@ -323,6 +348,8 @@ def test_the_report_prints_and_serialises() -> None:
     assert "<td>" in report._repr_html_()
     assert len(report) == 2
     assert report[0] is report["1"]
+    assert repr(report) == text  # what an interactive session shows
+    assert report.observations == 300
 
 
 def train_for(steps: int, **options) -> tuple[Monitor, list[int]]:

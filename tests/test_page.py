@@ -83,6 +83,7 @@ def test_page_is_complete_escaped_and_reproducible(tmp_path: Path) -> None:
     assert text == pages[1].read_text()
     assert "<script" not in text
     assert "Net&lt;script&gt;&amp;" in text
+    assert "Measured on 300 observations" in text
     assert text.count("<svg") == 3  # the layers, and the neurons of each
     assert not re.search(r'(src|href)="?(https?:)?//', text.replace("http://www.w3.org", ""))
     for layer in report:

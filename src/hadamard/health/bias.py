@@ -12,7 +12,7 @@ from hadamard.health.samples import resolve_feature_dim
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HiddenBias:
     """The next layer's pre-activation in three parts that add up to it."""
 

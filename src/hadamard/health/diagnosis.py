@@ -29,7 +29,7 @@ _DRAWN_NEURONS = 16
 _DRAWN_SAMPLES = 2048
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerHealth:
     """The health of one hidden representation."""
 
@@ -100,11 +100,13 @@ class LayerHealth:
         return plain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis(Sequence[LayerHealth]):
     """The health of a network: a sequence of layers that prints, saves and draws itself."""
 
     model: str
+    observations: int
+    """How many inputs the network was run on."""
     layers: tuple[LayerHealth, ...]
     threshold: float
     delta: float
@@ -137,6 +139,8 @@ class Diagnosis(Sequence[LayerHealth]):
         title = f"{self.model}: {len(self)} hidden layer{plural}"
         return "\n".join([title, *lines, self.verdict()])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         from hadamard.report.page import table_html
 
@@ -150,6 +154,7 @@ class Diagnosis(Sequence[LayerHealth]):
         """Return everything but the arrays as plain Python values, ready for JSON."""
         return {
             "model": self.model,
+            "observations": self.observations,
             "threshold": self.threshold,
             "delta": self.delta,
             "layers": [layer.to_dict() for layer in self.layers],
@@ -287,7 +292,7 @@ def diagnose(
 
     found = capture(target, run, layers)
     measured = tuple(_measure(r, threshold, delta, positions, generator) for r in found)
-    return Diagnosis(type(target).__name__, measured, threshold, delta)
+    return Diagnosis(type(target).__name__, len(found[0].values), measured, threshold, delta)
 
 
 def _measure(

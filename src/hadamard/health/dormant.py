@@ -15,7 +15,7 @@ Kind = Literal["relu", "tanh", "auto"]
 THRESHOLD = 20.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dormancy:
     """Which neurons are dormant, and how that was decided."""
 

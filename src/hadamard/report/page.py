@@ -146,7 +146,7 @@ def write_page(
 </head>
 <body>
 <h1>{escape(title)}</h1>
-<p class="meta">Measured on {first["layers"][0]["samples"]:,} samples · Hadamard {__version__}</p>
+<p class="meta">Measured on {first["observations"]:,} observations · Hadamard {__version__}</p>
 {"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
 {"".join(_verdict(label, diagnosis) for label, diagnosis in diagnoses.items())}
 {before}
