@@ -200,6 +200,10 @@ def test_heads_on_one_trunk_count_together() -> None:
     agent, x = Agent(), torch.randn(60, 4)
     with torch.no_grad():
         agent.trunk[0].bias[:8] = 12
+    with pytest.raises(
+        ValueError, match=r"Agent defines no forward\(\): .*forward=agent.get_value"
+    ):
+        diagnose(agent, x)
     layer = diagnose(agent, x, forward=agent.get_action_and_value)["trunk.1"]
     assert layer.readers == ("actor", "critic")
     z, mask = agent.trunk(x), torch.from_numpy(layer.dormant_mask)
@@ -343,6 +347,9 @@ def test_the_report_prints_and_serialises() -> None:
     assert data["layers"][1]["hidden_bias_share"] == pytest.approx(share)
     assert data["threshold"] == 20
     assert data["verdict"] == report.verdict()
+    small = nn.Sequential(nn.Linear(6, 8), nn.Tanh())
+    assert "hardly respond (none dead" in diagnose(small, 1e-3 * torch.randn(300, 6)).verdict()
+    assert "none dead" not in text
     healthy = diagnose(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), 2 * torch.randn(300, 6))
     assert healthy.verdict().startswith("Healthy")
     assert "<td>" in report._repr_html_()

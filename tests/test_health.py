@@ -72,6 +72,19 @@ def test_kde_peak_and_flag_agree_with_scipy_evaluated_densely(n: int) -> None:
     assert not flags["Gaussian"]
 
 
+def test_the_higher_of_two_near_equal_peaks_is_found() -> None:
+    # Two clusters of one size: bins alone would often rank them wrongly.
+    x = torch.randn(60, 60) * 0.02 + torch.tensor([-1.0, 1.0]).repeat(30)[:, None]
+    values = kde.jittered(x, kde.draw_jitter(x, None))
+    bandwidth = kde.bandwidths(values)[:, None]
+    grid = torch.linspace(-1.2, 1.2, 24_001, dtype=torch.float64)
+    for i in range(values.shape[0]):
+        distance = (grid[:, None] - values[i]) / bandwidth[i]
+        density = torch.exp(-0.5 * distance**2).mean(1) / (bandwidth[i] * (2 * torch.pi) ** 0.5)
+        peak = float(dormant(x[:, i : i + 1], "tanh").peaks)
+        assert peak == pytest.approx(float(density.max()), rel=1e-6)
+
+
 def test_the_estimate_is_the_papers_formula() -> None:
     values = torch.tensor([[0.1], [0.4], [-0.2], [0.3]])
     jitter = kde.draw_jitter(values, torch.Generator().manual_seed(5)).numpy()
@@ -187,6 +200,22 @@ def test_effective_rank_where_the_sum_meets_the_threshold() -> None:
     assert effective_rank(torch.ones(4, 3)) == 1
     assert effective_rank(torch.eye(5) * 1e-30) == 5
     assert effective_rank(torch.eye(5, dtype=torch.float64) * 1e200) == 5
+
+
+@pytest.mark.parametrize("excess", [1e-11, -1e-11])
+def test_effective_rank_where_the_gram_matrix_is_not_exact_enough(excess: float) -> None:
+    # One singular value holds 99 % of the mass but for one part in 10^11, which squaring loses.
+    width = 200
+    tail = 0.01 / 0.99 / (width - 1) * (1 + excess)
+    spectrum = torch.full((width,), tail, dtype=torch.float64)
+    spectrum[0] = 1
+    for seed in range(5):
+        g = torch.Generator().manual_seed(seed)
+        left, right = (
+            torch.linalg.qr(torch.randn(n, width, generator=g, dtype=torch.float64))[0]
+            for n in (400, width)
+        )
+        assert effective_rank(left * spectrum @ right.T) == (2 if excess > 0 else 1)
 
 
 def test_effective_rank_reads_feature_maps_either_way() -> None:

@@ -235,7 +235,11 @@ def _sentences(layers: Sequence[LayerHealth]) -> list[str]:
     for layer in sorted(layers, key=lambda layer: -layer.dormant_fraction):
         troubles = []
         if layer.dormant_fraction >= 0.1:
-            troubles.append(f"{layer.dormant_fraction:.0%} of its neurons hardly respond")
+            trouble = f"{layer.dormant_fraction:.0%} of its neurons hardly respond"
+            if layer.dead + layer.saturated + layer.constant == 0:
+                # The density rule has a scale, and so flags activations that are merely small.
+                trouble += " (none dead or saturated: their activations are small)"
+            troubles.append(trouble)
         share = layer.hidden_bias_share
         if share is not None and share >= 0.05:
             troubles.append(f"{share:.0%} of the next layer's output is hidden bias")
@@ -280,6 +284,11 @@ def diagnose(
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     # A compiled network is diagnosed as the network it was compiled from.
     target = getattr(model, "_orig_mod", model)
+    if forward is None and type(target).forward is nn.Module.forward:
+        raise ValueError(
+            f"{type(target).__name__} defines no forward(): say what to run, for example "
+            "forward=agent.get_value"
+        )
     call = forward or target
 
     def run() -> None:
