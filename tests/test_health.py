@@ -72,17 +72,27 @@ def test_kde_peak_and_flag_agree_with_scipy_evaluated_densely(n: int) -> None:
     assert not flags["Gaussian"]
 
 
+def assert_peaks_are_those_of_the_sum(x: Tensor) -> None:
+    """Compare with the paper's sum on 20,001 points across each neuron's range."""
+    values = kde.jittered(x, kde.draw_jitter(x, None))
+    peaks = dormant(x, "tanh").peaks
+    for i, (v, bandwidth) in enumerate(zip(values, kde.bandwidths(values), strict=True)):
+        grid = torch.linspace(float(v.min()), float(v.max()), 20_001, dtype=torch.float64)
+        density = torch.exp(-0.5 * ((grid[:, None] - v) / bandwidth) ** 2).mean(1)
+        density /= bandwidth * (2 * torch.pi) ** 0.5
+        assert float(peaks[i]) == pytest.approx(float(density.max()), rel=2e-6)
+
+
 def test_the_higher_of_two_near_equal_peaks_is_found() -> None:
     # Two clusters of one size: bins alone would often rank them wrongly.
     x = torch.randn(60, 60) * 0.02 + torch.tensor([-1.0, 1.0]).repeat(30)[:, None]
-    values = kde.jittered(x, kde.draw_jitter(x, None))
-    bandwidth = kde.bandwidths(values)[:, None]
-    grid = torch.linspace(-1.2, 1.2, 24_001, dtype=torch.float64)
-    for i in range(values.shape[0]):
-        distance = (grid[:, None] - values[i]) / bandwidth[i]
-        density = torch.exp(-0.5 * distance**2).mean(1) / (bandwidth[i] * (2 * torch.pi) ** 0.5)
-        peak = float(dormant(x[:, i : i + 1], "tanh").peaks)
-        assert peak == pytest.approx(float(density.max()), rel=1e-6)
+    assert_peaks_are_those_of_the_sum(x)
+
+
+def test_the_top_of_a_flat_summit_is_found() -> None:
+    # A handful of samples melt into plateaus, where bins point almost anywhere.
+    assert_peaks_are_those_of_the_sum(torch.randn(8, 150))
+    assert_peaks_are_those_of_the_sum(torch.randn(20, 100) + (torch.rand(20, 100) < 0.5) * 2.2)
 
 
 def test_the_estimate_is_the_papers_formula() -> None:
