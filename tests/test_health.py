@@ -115,7 +115,7 @@ def test_a_neurons_verdict_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     together = dormant(matrix, "tanh").peaks
     alone = torch.cat([dormant(matrix[:, i : i + 1], "tanh").peaks for i in range(40)])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=0)
-    monkeypatch.setattr(kde, "_WORKING_BYTES", 1)
+    monkeypatch.setitem(kde._WORKING_BYTES, "cpu", 1)
     torch.testing.assert_close(dormant(matrix, "tanh").peaks, alone, rtol=0, atol=0)
 
 
