@@ -6,7 +6,6 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -64,7 +63,7 @@ class Monitor:
         self.steps = self.steps + 1 if step is None else step
         if self.steps % self.every:
             return None
-        batch = inputs() if isinstance(inputs, Callable) else inputs  # type: ignore[arg-type]
+        batch = inputs() if callable(inputs) else inputs
         self.latest = diagnose(self.model, batch, **self.options)
         self._write(self.latest)
         return self.latest

@@ -6,6 +6,7 @@ variant receives; a ``Branch`` is the module it makes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -68,7 +69,7 @@ class Recipe(Protocol):
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class _Recipe(ABC):
     inputs: int
     outputs: int
     activation: ActivationLike = "tanh"
@@ -91,8 +92,9 @@ class _Recipe:
             names = ", ".join(["None", *map(repr, self.norms)])
             raise ValueError(f"norm must be one of {names} here, got {self.norm!r}")
 
+    @abstractmethod
     def affine(self) -> nn.Module:
-        raise NotImplementedError
+        """Make the affine map with freshly drawn weights."""
 
     def build(self) -> Branch:
         """Make one branch with freshly drawn weights."""

@@ -5,6 +5,9 @@ backward pass reads them again instead of keeping the activations. Arithmetic is
 whatever the storage type, so bf16 results are rounded once, not once per factor.
 """
 
+# Kernels are written in Triton's own language, which has no types.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
 from __future__ import annotations
 
 import math
@@ -19,8 +22,8 @@ from triton.language.extra import libdevice
 from hadamard.layers.product import plain_product
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _activate(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _activate(x, ACT: tl.constexpr):
     if ACT == "relu":
         # Not a maximum: that would hide a NaN which the plain form passes on.
         return tl.where(x <= 0.0, 0.0, x)
@@ -38,8 +41,8 @@ def _activate(x, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
         return x
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _slope(x, y, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _slope(x, y, ACT: tl.constexpr):
     """f'(x), given y = f(x) where that saves work."""
     if ACT == "relu":
         return tl.where(x > 0.0, 1.0, 0.0)
@@ -59,15 +62,15 @@ def _slope(x, y, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
         return tl.full(x.shape, 1.0, tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _tile(rows, inner, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _tile(rows, inner, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     return row, column, (row < rows) & (column < inner)
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _forward_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _forward_kernel(
     pre, out, rows, inner,
     BRANCHES: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -80,8 +83,8 @@ def _forward_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + row * inner + column, product.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _backward_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _backward_kernel(
     pre, grad, grad_pre, rows, inner,
     BRANCHES: tl.constexpr, ACT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
