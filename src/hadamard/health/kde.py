@@ -136,8 +136,9 @@ def _climbed(values: Tensor, place: Tensor) -> Tensor:
         weight = square.mul(-0.5).exp_()
         height = weight.sum(dim=1)
         best[rows] = torch.maximum(best[rows], height.double())
-        slope = torch.linalg.vecdot(weight, distance)
-        curvature = torch.linalg.vecdot(weight, square) - height
+        # Not as dot products: a GPU may be allowed to compute those in TF32.
+        slope = (weight * distance).sum(dim=1)
+        curvature = (weight * square).sum(dim=1) - height
         # Where the density is not concave, the mean-shift step, which always leads uphill.
         step = slope / torch.where(curvature < 0, -curvature, height)
         step = step.clamp_(-0.5, 0.5).double()
