@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
+from hadamard.health import diagnose
 from hadamard.layers import Hadamard, HadamardConv2d, HadamardLinear, hadamardize
 from hadamard.layers.activations import Function
 from hadamard.layers.branch import LinearBranch
@@ -104,7 +105,7 @@ class Functional(nn.Module):
 
     def forward(self, x):
         x = torch.tanh(self.fc2(F.leaky_relu(self.fc1(x))))
-        return self.head(self.fc3(x).relu())
+        return self.head(self.fc3(x).sigmoid())
 
 
 class SharedActivation(nn.Module):
@@ -273,10 +274,60 @@ def test_attribute_style():
 def test_functional_activations_are_refused():
     reasons = refused(Functional(), "no hidden layer can be converted")
     assert "fc1: its activation is a function call" in reasons
-    for module in ("nn.LeakyReLU()", "nn.Tanh()", "nn.ReLU()"):
+    for module in ("nn.LeakyReLU()", "nn.Tanh()", "nn.Sigmoid()"):
         assert f"self.act = {module}" in reasons
     refused(Functional(), "fc2: .*write it as a module", where="fc2")
     refused(Functional(), "fc2: .*write it as a module", where=lambda name, _: name == "fc2")
+
+
+class SacActor(nn.Module):
+    """As CleanRL writes it: ReLU as a function, a squashed log-std beside the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(3, 8), nn.Linear(8, 8)
+        self.fc_mean, self.fc_logstd = nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, x):
+        x = F.relu(self.fc1(x))
+        x = self.fc2(x).relu()
+        return self.fc_mean(x), torch.tanh(self.fc_logstd(x))
+
+
+def test_relu_called_as_a_function_may_stay():
+    net, x = SacActor(), torch.randn(50, 3)
+    old = copy.deepcopy(net)
+    conversion = hadamardize(net)
+    assert [c.name for c in conversion.changed] == ["fc1", "fc2"]
+    assert conversion.changed[0].before == "Linear(3, 8) + ReLU"
+    assert "no activation follows it" in conversion.skipped["fc_mean"]
+    assert "write it as a module (self.act = nn.Tanh())" in conversion.skipped["fc_logstd"]
+    h = two_branches(net.fc2, F.relu, two_branches(net.fc1, F.relu, x))
+    torch.testing.assert_close(net(x)[0], old.fc_mean(h))
+    # The gradient is the product's own too.
+    torch.testing.assert_close(
+        torch.autograd.grad(net(x)[0].sum(), net.fc1.affine.weight),
+        torch.autograd.grad(old.fc_mean(net.fc2(net.fc1(x))).sum(), net.fc1.affine.weight),
+    )
+    report = diagnose(net, x)
+    assert [(layer.name, layer.readers) for layer in report] == [
+        ("fc1", ("fc2.affine",)),
+        ("fc2", ("fc_mean", "fc_logstd")),
+        ("fc_logstd:tanh", ()),
+    ]
+
+
+def test_relu_called_as_a_function_does_not_stay_behind_another_activation():
+    refused(SacActor(), "fc1: .*write it as a module", where="fc1", activation="tanh")
+    hadamardize(SacActor(), where="fc1", activation="relu")
+
+
+def test_an_encoder_called_twice_with_a_functional_relu():
+    class Twice(SacActor):
+        def forward(self, x):
+            return self.fc_mean(F.relu(self.fc1(x)) - F.relu(self.fc1(-x)))
+
+    assert [c.name for c in hadamardize(Twice(), where="fc1").changed] == ["fc1"]
 
 
 def test_functional_layers_are_reported_when_others_convert():
@@ -419,7 +470,7 @@ def test_layer_returned_and_activated_by_a_function_is_refused():
             self.fc = nn.Linear(3, 3)
 
         def forward(self, x):
-            return self.fc(F.relu(self.fc(x))), self.fc(-x)
+            return self.fc(torch.tanh(self.fc(x))), self.fc(-x)
 
     refused(Net(), "fc: its activation is a function call", where="*")
 

@@ -187,6 +187,11 @@ class _Recorder(TorchFunctionMode):
         last, module_name = self._last_output
         where = module_name if args and args[0] is last else ""
         output = func(*args, **(kwargs or {}))
+        for representation in self.found:
+            if args and args[0] is representation.original and torch.equal(args[0], output):
+                # It changed nothing (a ReLU on a product of ReLUs): the same representation.
+                representation.original = output
+                return output
         kind: Kind = "relu" if name in ("relu", "relu6") else "tanh"
         self.record(f"{where}:{name}" if where else name, kind, output)
         return output

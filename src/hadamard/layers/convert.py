@@ -84,6 +84,7 @@ def hadamardize(
     A hidden layer is a linear or convolutional layer whose output goes through an optional norm
     into an activation module. The Hadamard layer takes its place and contains norm and
     activation; their own places are taken by ``nn.Identity``, so names and indices stay valid.
+    A ReLU called as a function (``F.relu``) may stay where it is if the product's is ReLU too.
     The first branch keeps the layer's weights, the others are drawn as the layer's were
     (orthogonal ones with the same gain, zero biases as zeros). Layers that start identical, such
     as a network and its target copy, stay identical: convert before training.
@@ -114,7 +115,8 @@ def hadamardize(
     """
     known = _check_arguments(model, branches, init, optimizers)
     replacement = None if activation is None else make_activation(activation)
-    chosen, skipped = _choose(model, where)
+    relu_stays = replacement is None or activation_name(replacement) == "relu"
+    chosen, skipped = _choose(model, where, relu_stays)
 
     products = _products(chosen, replacement, branches, init)
     changed = tuple(map(_describe, chosen, products))
@@ -151,14 +153,16 @@ def _check_arguments(
     return known
 
 
-def _choose(model: nn.Module, where: Where | None) -> tuple[list[Layer], dict[str, str]]:
+def _choose(
+    model: nn.Module, where: Where | None, relu_may_stay: bool
+) -> tuple[list[Layer], dict[str, str]]:
     """Settle which layers are converted, and why others of those asked for are not."""
     if isinstance(model, AFFINE):
         raise ValueError(
             f"the model is a bare {type(model).__name__}, with no activation to multiply: wrap both"
             " as nn.Sequential(layer, nn.ReLU()), or use HadamardLinear or HadamardConv2d"
         )
-    network = Network(model)
+    network = Network(model, relu_may_stay)
     if where is None:
         skipped = {layer.name: layer.problem for layer in network.layers if layer.problem}
         chosen = [layer for layer in network.layers if not layer.problem]

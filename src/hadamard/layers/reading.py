@@ -100,7 +100,10 @@ def _restored(model: nn.Module) -> Iterator[None]:
 class Network:
     """Who owns, calls and shares what in a model, as far as its forward methods can be read."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, relu_may_stay: bool) -> None:
+        # A ReLU called as a function cannot be taken out, but does nothing to a product of
+        # ReLUs, which is never negative: such a layer reads as if it were followed by this one.
+        self.function_relu = nn.ReLU() if relu_may_stay else None
         self.names: dict[nn.Module, list[str]] = defaultdict(list)
         self.owners: dict[nn.Module, list[nn.Module]] = defaultdict(list)
         self.holders: dict[Tensor, list[nn.Module]] = defaultdict(list)
@@ -203,6 +206,8 @@ class Network:
         if isinstance(module, _ACTIVATION):
             return replace(layer, activation=module, steps=steps)
         if kind := _functional(user):
+            if kind == "ReLU" and self.function_relu is not None:
+                return replace(layer, activation=self.function_relu, steps=steps)
             problem = (
                 "its activation is a function call, which cannot be replaced from outside; "
                 f"write it as a module (self.act = nn.{kind}())"
