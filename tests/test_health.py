@@ -211,7 +211,7 @@ def test_effective_rank_where_the_sum_meets_the_threshold() -> None:
     assert effective_rank(torch.zeros(4, 3)) == paper_rank(np.zeros((4, 3))) == 1
     assert effective_rank(torch.ones(4, 3)) == 1
     assert effective_rank(torch.eye(5) * 1e-30) == 5
-    assert effective_rank(torch.eye(5, dtype=torch.float64) * 1e200) == 5
+    assert effective_rank(torch.eye(5, dtype=torch.float64) * 1e99) == 5
 
 
 @pytest.mark.parametrize("excess", [1e-11, -1e-11])
@@ -325,7 +325,12 @@ BAD_ACTIVATIONS = {
     "nan": (
         torch.tensor([[0.0, 1.0], [0.0, float("nan")]]),
         ValueError,
-        "1 NaN or infinite values, the first in neuron 1 at sample 1",
+        r"1 NaN or infinite values .*the first in neuron 1 at sample 1 \(nan\)",
+    ),
+    "beyond float64's squares": (
+        torch.full((3, 2), 1e200, dtype=torch.float64),
+        ValueError,
+        r"beyond 1e\+100\), the first in neuron 0",
     ),
     "inf": (torch.full((3, 2), float("inf")), ValueError, "6 NaN or infinite values"),
 }
@@ -363,6 +368,21 @@ def test_other_bad_arguments() -> None:
         theory.predicted_dormant(0.2, "elu")
     with pytest.raises(ValueError, match="measured is a fraction"):
         theory.Comparison("tanh", 0.2, -1)
+
+
+@pytest.mark.parametrize("case", BAD_ACTIVATIONS)
+def test_hidden_bias_never_returns_nan(case: str) -> None:
+    activations, error, message = BAD_ACTIVATIONS[case]
+    width = activations.shape[-1]
+    with pytest.raises(error, match=message):
+        hidden_bias(activations, nn.Linear(max(width, 1), 2), torch.ones(width).bool())
+
+
+def test_hidden_bias_refuses_a_layer_with_broken_weights() -> None:
+    layer = nn.Linear(3, 2)
+    layer.weight.data[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="Linear makes NaN or infinite values of finite"):
+        hidden_bias(torch.randn(4, 3), layer, torch.ones(3).bool())
 
 
 def test_huge_finite_values_are_not_mistaken_for_infinite() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hadamard.health.samples import resolve_feature_dim
+from hadamard.health.samples import as_samples, resolve_feature_dim
 
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -82,6 +82,7 @@ def hidden_bias(
             f"next_layer must be linear or convolutional, got {type(next_layer).__name__}; a "
             "hidden bias is defined on the affine map that follows the representation"
         )
+    as_samples(activations, feature_dim=feature_dim)  # refuses what would end in NaN
     keep_dormant = _expand(mask, activations, feature_dim)
     dormant_input = torch.where(keep_dormant, activations, 0)
     live_input = torch.where(keep_dormant, 0, activations)
@@ -91,6 +92,11 @@ def hidden_bias(
     bias = layer(torch.zeros_like(live_input))
     live = layer(live_input) - bias
     dormant = layer(dormant_input) - bias
+    if not torch.isfinite(live.sum() + dormant.sum()):
+        raise ValueError(
+            f"{type(layer).__name__} makes NaN or infinite values of finite activations: look at "
+            "its weights before diagnosing it"
+        )
     return HiddenBias(live, dormant, bias, -1 if isinstance(layer, nn.Linear) else 1)
 
 
