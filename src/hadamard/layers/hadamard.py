@@ -2,7 +2,8 @@
 
 z = f(A1 x + b1) * f(A2 x + b2). ``Hadamard`` multiplies modules of any kind;
 ``HadamardLinear`` and ``HadamardConv2d`` compute the same thing with one matrix
-product (one convolution) for all branches and, on a GPU, one kernel for activation and product.
+product (one convolution) for all branches and, in CUDA graphs, one kernel for activation and
+product.
 """
 
 from __future__ import annotations

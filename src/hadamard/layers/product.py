@@ -1,9 +1,9 @@
 """The product of branches held in one tensor: prod_i f(pre_i), forward and backward.
 
 One affine map computes all branches at once, so its output holds them one after another along
-the feature dimension. On a GPU, activation and product are one kernel each way (see
-``product_triton``); everywhere else, and inside ``torch.compile`` (which fuses the plain form
-itself), the plain form below runs. Both compute the same function.
+the feature dimension. In CUDA graphs and on large tensors, activation and product are one kernel
+each way (see ``product_triton``); everywhere else, and inside ``torch.compile`` (which fuses the
+plain form itself), the plain form below runs. Both compute the same function.
 """
 
 from __future__ import annotations
