@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hadamard.report.kde_grid import KdeGrid
 
@@ -19,6 +21,27 @@ BLUE, SKY, ORANGE, VERMILLION = "#0072B2", "#56B4E9", "#E69F00", "#D55E00"
 GREEN, PURPLE, GREY = "#009E73", "#CC79A7", "#8a8f98"
 NETWORK_COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 RED = "#c1121f"
+VARIANT_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#1d2129", GREY)
+_VARIANT_MARKERS = "osD^vPXp"
+_VARIANT_DASHES = ("-", "--", ":", "-.")
+
+
+class VariantStyle(NamedTuple):
+    """How a variant's line is told from the others, without its colour too."""
+
+    colour: str
+    marker: str
+    dashes: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One variant's course through training."""
+
+    style: VariantStyle
+    steps: npt.NDArray[Any]
+    values: npt.NDArray[np.float64]
+    """(seeds, steps); NaN where there is no value."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -140,4 +163,83 @@ def kde_grid(grid: KdeGrid) -> Figure:
     figure.suptitle(grid.title, fontsize=10.5)
     figure.supxlabel("activation", fontsize=9)
     figure.supylabel("density", fontsize=9)
+    return figure
+
+
+def variant_style(number: int) -> VariantStyle:
+    """Return the style of the variant with this number; 32 differ, the first eight in colour."""
+    turn = number // len(VARIANT_COLOURS)
+    return VariantStyle(
+        VARIANT_COLOURS[number % len(VARIANT_COLOURS)],
+        _VARIANT_MARKERS[number % len(_VARIANT_MARKERS)],
+        _VARIANT_DASHES[turn % len(_VARIANT_DASHES)],
+    )
+
+
+def swatch(style: VariantStyle) -> Figure:
+    """Draw a piece of a variant's line, for a legend."""
+    figure = new_figure(0.45, 0.2)
+    figure.set_layout_engine("none")  # there is no room to lay out
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.plot(
+        [0, 1, 2], [0, 0, 0], color=style.colour, linestyle=style.dashes, linewidth=2,
+        marker=style.marker, markersize=6, markevery=[1], clip_on=False,
+    )  # fmt: skip
+    axes.set_axis_off()
+    return figure
+
+
+def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = False) -> Figure:
+    """Draw variants over training: the mean over the seeds thick, each seed thin, their range.
+
+    Mean and range are drawn only where every seed has a value: a mean over other seeds at every
+    step would jump where one of them ends.
+    """
+    figure = new_figure(4, 3)
+    axes = figure.subplots()
+    for line in lines:
+        colour, x = line.style.colour, line.steps
+        for values in line.values:
+            axes.plot(x, values, color=colour, linewidth=0.7, alpha=0.6)
+        axes.fill_between(
+            x, line.values.min(axis=0), line.values.max(axis=0),
+            color=colour, alpha=0.15, linewidth=0,
+        )  # fmt: skip
+        axes.plot(
+            x, line.values.mean(axis=0), color=colour, linestyle=line.style.dashes, linewidth=2,
+            marker=line.style.marker, markersize=4.5, markevery=max(1, math.ceil(len(x) / 10)),
+        )  # fmt: skip
+    axes.set(title=title, xlabel="training steps", ylabel=ylabel)
+    axes.set_xlim(left=0)
+    if from_zero:
+        top = axes.get_ylim()[1]
+        axes.set_ylim(-0.03 * top, top)
+    axes.xaxis.set_major_formatter(_short)
+    axes.grid(axis="y", color="#e3e6ea", linewidth=0.7)
+    axes.set_axisbelow(True)
+    _tidy(axes)
+    axes.yaxis.label.set_fontsize(9)
+    return figure
+
+
+def _short(value: float, _: Any = None) -> str:
+    """Write a number of steps as on an axis: 200k, 2.5M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"
+
+
+def contributions(parts: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Draw what the next layer receives, one bar for each name, the first on top.
+
+    ``parts`` has the ``live``, ``dormant`` and ``bias_contribution`` of each.
+    """
+    names = list(parts)[::-1]
+    figure = new_figure(4.6, 1.35 + 0.36 * len(names))
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    _contributions(axes, rows, [parts[name] for name in names])
+    axes.set_yticks(rows, names)
+    _tidy(axes)
     return figure

@@ -32,12 +32,26 @@ th { font-weight: 600; font-family: inherit !important; }
            margin: .8rem 0; }
 .verdict.sick { border-color: #c1121f; background: #fdf3f3; }
 .verdict p { margin: .2rem 0; }
+.verdict h2 { margin: .2rem 0 .6rem; }
+.verdict h3 { font-size: 1rem; margin: 1rem 0 .3rem; }
+.verdict ul { margin: .2rem 0 .9rem; padding-left: 1.3rem; }
+.note, .caption { color: #5b6470; font-size: .88rem; }
 figure { margin: 1rem 0; }
 figure svg { max-width: 100%; height: auto; }
 .grids { display: flex; flex-wrap: wrap; gap: 1rem; }
 .grids figure { flex: 1 1 26rem; margin: 0; }
+.grids + .grids { margin-top: 1rem; }
+.panels { display: flex; flex-wrap: wrap; gap: 1rem; align-items: end; }
+.panels figure { flex: 1 1 19rem; margin: 0; text-align: center; }
+.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; list-style: none; padding: 0; }
+.legend svg { vertical-align: middle; }
+.words td:first-child { font-family: inherit; white-space: nowrap; }
+pre { font-size: .82rem; white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f7f9;
+      padding: .6rem .8rem; }
+details { margin: .6rem 0; }
+summary { cursor: pointer; }
 dt { font-weight: 600; margin-top: .5rem; }
-dd { margin: 0 0 0 1.2rem; }
+dd { margin: 0 0 0 1.2rem; overflow-wrap: anywhere; }
 """
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -69,19 +83,26 @@ _GUIDE = {
 
 def table_html(diagnosis: Mapping[str, Any]) -> str:
     """Return the layers' numbers as an HTML table."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS)
+    return columns_html(
+        {name: [cell(layer) for layer in diagnosis["layers"]] for name, cell in _COLUMNS.items()}
+    )
+
+
+def columns_html(columns: Mapping[str, Sequence[str]], kind: str = "numbers") -> str:
+    """Return columns of cells, by their heads, as an HTML table of a CSS class."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell(layer))}</td>" for cell in _COLUMNS.values()) + "</tr>"
-        for layer in diagnosis["layers"]
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in zip(*columns.values(), strict=True)
     )
     return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
-def _svg(figure: Figure, name: str) -> str:
-    """Return a figure as inline SVG with real text and reproducible ids."""
+def svg(figure: Figure, name: str) -> str:
+    """Return a figure as inline SVG with real text and ids that depend on ``name`` alone."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -99,12 +120,36 @@ def _verdict(label: str, diagnosis: Mapping[str, Any]) -> str:
     return f'<div class="{kind}"><p><strong>{escape(label)}</strong></p>{body}</div>'
 
 
-def _guide(diagnosis: Mapping[str, Any]) -> str:
-    facts = {"threshold": diagnosis["threshold"], "mass": 1 - diagnosis["delta"]}
-    return "".join(
-        f"<dt>{escape(term)}</dt><dd>{escape(text.format(**facts))}</dd>"
-        for term, text in _GUIDE.items()
-    )
+def guide(threshold: float, delta: float) -> dict[str, str]:
+    """Explain the measures, by name."""
+    facts = {"threshold": threshold, "mass": 1 - delta}
+    return {term: text.format(**facts) for term, text in _GUIDE.items()}
+
+
+def terms_html(terms: Mapping[str, str]) -> str:
+    """Return terms and their explanations as a list."""
+    pairs = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in terms.items())
+    return f"<dl>{''.join(pairs)}</dl>"
+
+
+def write_document(path: str | os.PathLike[str], title: str, body: str) -> None:
+    """Write a page in the house style; ``body`` is HTML."""
+    html = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+{body}
+</body>
+</html>
+"""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(html, encoding="utf-8")
 
 
 def write_page(
@@ -127,41 +172,28 @@ def write_page(
     )
     densities = "".join(
         f'<figure role="img" aria-label="{escape(label)} {escape(grid.title)}">'
-        f"{_svg(figures.kde_grid(grid), f'{label}{i}')}"
+        f"{svg(figures.kde_grid(grid), f'{label}{i}')}"
         f"<figcaption>{escape(label)}, {escape(grid.title)}</figcaption></figure>"
         for label, of_label in grids.items()
         for i, grid in enumerate(of_label)
     )
     before = "".join(
-        f"<figure>{_svg(figure, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
+        f"<figure>{svg(figure, caption)}<figcaption>{escape(caption)}</figcaption></figure>"
         for caption, figure in (extra or {}).items()
     )
-    html = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-<p class="meta">Measured on {first["observations"]:,} observations · Hadamard {__version__}</p>
+    body = f"""<p class="meta">Measured on {first["observations"]:,} observations · Hadamard \
+{__version__}</p>
 {"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
 {"".join(_verdict(label, diagnosis) for label, diagnosis in diagnoses.items())}
 {before}
 <h2>Layer by layer</h2>
 <figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
-{_svg(figures.health(diagnoses), "health")}</figure>
+{svg(figures.health(diagnoses), "health")}</figure>
 {tables}
 <h2>What single neurons do</h2>
 <p>Kernel densities of up to 16 neurons of each layer, evenly spread. Red outlines mark dormant
 neurons: whatever the input, their output is the same.</p>
 <div class="grids">{densities}</div>
 <h2>How to read this</h2>
-<dl>{_guide(first)}</dl>
-</body>
-</html>
-"""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(html, encoding="utf-8")
+{terms_html(guide(first["threshold"], first["delta"]))}"""
+    write_document(path, title, body)

@@ -1,0 +1,1 @@
+"""Algorithms. ``algos/x.py`` is ``x``: it has ``Config``, ``NET`` and ``build``."""

@@ -1,0 +1,152 @@
+"""DQN: one-step Q-learning on replayed transitions against a target network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hadamard.core import optimisers
+from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.explore import epsilon_greedy
+from hadamard.core.jit import jit
+from hadamard.core.random import Counters, Random, child_seed, seeded
+from hadamard.core.replay import Replay
+from hadamard.core.schedule import linear
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.nets.heads import QNetwork
+
+NET = NetSpec(where="last")
+
+
+@dataclass(frozen=True)
+class Config:
+    """DQN's settings; the defaults are the paper's for Atari."""
+
+    num_envs: int = 1
+    """Environments stepped together."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate."""
+    adam_epsilon: float = 1e-5
+    """Adam's epsilon."""
+    gamma: float = 0.99
+    """Discount."""
+    batch_size: int = 32
+    """Transitions in an update."""
+    update_period: int = 4
+    """Steps between updates."""
+    target_period: int = 1_000
+    """Steps between copies of the network to the target network."""
+    learning_starts: int = 80_000
+    """Steps before the first update."""
+    epsilon_initial: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_final: float = 0.1
+    """Share of random actions in the end."""
+    epsilon_steps: int = 250_000
+    """Steps over which it falls (the paper's 1,000,000 frames)."""
+    replay_capacity: int = 1_000_000
+    """Transitions kept; each frame is stored once."""
+    replay_storage: Literal["memory", "disk", "device"] = "memory"
+    """Where the frames are kept: in memory, memory-mapped on disk, or on the GPU."""
+
+
+class DQN:
+    """The agent."""
+
+    def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
+        self.config = config = run.algo
+        self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
+        with seeded(child_seed(run.seed, 0)):
+            self.network = QNetwork(env, run.net).to(device)
+            self.target = QNetwork(env, run.net).to(device)
+        self.target.load_state_dict(self.network.state_dict())
+        self.optimiser = optimisers.make(
+            torch.optim.Adam,
+            self.network.parameters(),
+            config.learning_rate,
+            device,
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        # A run never needs room for more than it will see.
+        capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)
+        storage = config.replay_storage
+        self.replay = Replay(env, config.num_envs, capacity, device, storage, run.run_dir)
+        self.random = Random(child_seed(run.seed, 1))
+        self.counters = Counters(steps=0, updates=0)
+        self.after_update: AfterUpdate | None = None
+        self.parts: dict[str, Stateful | Incremental] = {
+            "network": self.network,
+            "target": self.target,
+            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "replay": self.replay,
+            "random": self.random,
+            "counters": self.counters,
+        }
+        self.learn = jit(self._learn, device, [self.network, self.optimiser])
+
+    @property
+    def settled(self) -> bool:
+        """Every step is stored whole."""
+        return True
+
+    def begin(self, obs: Tensor) -> None:
+        """Start episodes in the replay."""
+        self.replay.begin(obs)
+
+    @property
+    def epsilon(self) -> float:
+        """The share of random actions now."""
+        c = self.config
+        return linear(c.epsilon_initial, c.epsilon_final, c.epsilon_steps, self.counters["steps"])
+
+    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+        """Act epsilon-greedily."""
+        epsilon = self.epsilon if explore else 0.0
+        action, _ = epsilon_greedy(
+            self.network, obs, self.num_actions, epsilon, self.random.generator
+        )
+        return action, {}
+
+    def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
+        """Store the transition; update every few steps, and the target network now and then."""
+        del obs, extra  # the replay has the frames already
+        c, counters = self.config, self.counters
+        self.replay.add(action, step)
+        before = counters["steps"]
+        counters["steps"] += self.num_envs
+        metrics: Metrics | None = None
+        if counters["steps"] > c.learning_starts:
+            for _ in range(counters["steps"] // c.update_period - before // c.update_period):
+                batch = self.replay.sample(c.batch_size, self.random.generator)
+                metrics = self.learn(*batch)
+                counters["updates"] += 1
+                if self.after_update is not None:
+                    self.after_update(counters["updates"], batch.obs)
+            if counters["steps"] // c.target_period > before // c.target_period:
+                self.target.load_state_dict(self.network.state_dict())
+        return metrics
+
+    def _learn(
+        self, obs: Tensor, action: Tensor, reward: Tensor, terminated: Tensor, next_obs: Tensor
+    ) -> Metrics:
+        with torch.no_grad():
+            best = self.target(next_obs).amax(1)
+            target = reward + self.config.gamma * (~terminated).float() * best
+        value = self.network(obs).gather(1, action.unsqueeze(1)).squeeze(1)
+        loss = F.mse_loss(value, target)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return {"loss": loss.detach(), "value": value.detach().mean()}
+
+    def schedules(self) -> dict[str, float]:
+        """Return what changes over training by plan."""
+        return {"epsilon": self.epsilon}
+
+
+build = DQN

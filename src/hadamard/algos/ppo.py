@@ -1,0 +1,195 @@
+"""PPO: clipped policy gradients with generalised advantages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from hadamard.core import optimisers
+from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.jit import jit
+from hadamard.core.random import Counters, Random, child_seed, seeded
+from hadamard.core.returns import generalised_advantages, successor_values
+from hadamard.core.rollout import Rollout
+from hadamard.core.schedule import linear
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.nets.heads import ActorCritic
+
+NET = NetSpec(where="last")
+
+
+@dataclass(frozen=True)
+class Config:
+    """PPO's settings; the defaults are the paper's for Atari."""
+
+    num_envs: int = 8
+    """Environments stepped together."""
+    rollout_steps: int = 128
+    """Steps of each environment between updates."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    minibatches: int = 4
+    """Parts of a rollout, one update each."""
+    learning_rate: float = 2.5e-4
+    """Adam's learning rate at the start; it falls linearly to 0."""
+    adam_epsilon: float = 1e-5
+    """Adam's epsilon."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """Lambda of the generalised advantages."""
+    clip: float = 0.1
+    """How far the policy's ratio, and the value, may move in an update."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Largest global norm of a gradient."""
+
+
+class PPO:
+    """The agent."""
+
+    def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
+        self.config = config = run.algo
+        self.num_envs, self.device, self.total_steps = config.num_envs, device, run.train.steps
+        transitions = config.num_envs * config.rollout_steps
+        if transitions % config.minibatches:
+            raise ValueError(
+                f"--algo.minibatches {config.minibatches} does not divide a rollout of "
+                f"{config.num_envs} environments x {config.rollout_steps} steps = {transitions}"
+            )
+        with seeded(child_seed(run.seed, 0)):
+            self.network = ActorCritic(env, run.net).to(device)
+        self.optimiser = optimisers.make(
+            torch.optim.Adam,
+            self.network.parameters(),
+            config.learning_rate,
+            device,
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self.rollout = Rollout(config.rollout_steps, device)
+        self.random = Random(child_seed(run.seed, 1))
+        self.counters = Counters(steps=0, updates=0)
+        self.after_update: AfterUpdate | None = None
+        self.parts: dict[str, Stateful | Incremental] = {
+            "network": self.network,
+            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "random": self.random,
+            "counters": self.counters,
+        }
+        self.learn = jit(self._learn, device, [self.network, self.optimiser])
+
+    @property
+    def settled(self) -> bool:
+        """Between rollouts."""
+        return self.rollout.length == 0
+
+    def begin(self, obs: Tensor) -> None:
+        """Nothing to prepare."""
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+        """Draw from the policy, or take its likeliest action."""
+        logits, value = self.network(obs)
+        log_probabilities = logits.log_softmax(1).cpu()
+        if not explore:
+            return log_probabilities.argmax(1), {}
+        action = log_probabilities.exp().multinomial(1, generator=self.random.generator)
+        chosen = log_probabilities.gather(1, action).squeeze(1)
+        return action.squeeze(1), {"log_probability": chosen, "value": value}
+
+    @torch.no_grad()
+    def _value(self, obs: Tensor) -> Tensor:
+        value: Tensor = self.network(obs)[1]
+        return value
+
+    def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
+        """Collect; when the rollout is full, learn from it."""
+        truncated_value = torch.zeros_like(extra["value"])
+        if step.any_truncated:
+            truncated_value = self._value(step.next_obs)
+        self.rollout.add(
+            obs=obs,
+            action=action,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            truncated_value=truncated_value,
+            **extra,
+        )
+        self.counters["steps"] += self.num_envs
+        if not self.rollout.full:
+            return None
+        metrics = self._update(step.obs)
+        self.rollout.clear()
+        return metrics
+
+    def _update(self, obs: Tensor) -> Metrics:
+        c, data, flat = self.config, self.rollout.data, self.rollout.flat
+        next_values = successor_values(
+            data["value"], self._value(obs), data["truncated"], data["truncated_value"]
+        )
+        data["advantage"] = generalised_advantages(
+            data["reward"],
+            data["value"],
+            next_values,
+            data["terminated"],
+            data["truncated"],
+            c.gamma,
+            c.gae_lambda,
+        )
+        names = ("obs", "action", "log_probability", "value", "advantage")
+        batch = [flat(name) for name in names]
+        collected = c.num_envs * c.rollout_steps
+        before = self.counters["steps"] - collected
+        rate = linear(c.learning_rate, 0.0, self.total_steps, before)
+        optimisers.set_learning_rate(self.optimiser, rate)
+        for _ in range(c.epochs):
+            order = torch.randperm(collected, generator=self.random.generator).to(self.device)
+            for part in order.chunk(c.minibatches):
+                metrics = self.learn(*(tensor[part] for tensor in batch))
+                self.counters["updates"] += 1
+                if self.after_update is not None:
+                    self.after_update(self.counters["updates"], batch[0][part])
+        return metrics
+
+    def _learn(
+        self, obs: Tensor, action: Tensor, old: Tensor, old_value: Tensor, advantage: Tensor
+    ) -> Metrics:
+        c = self.config
+        returns = advantage + old_value
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        logits, value = self.network(obs)
+        policy = Categorical(logits=logits, validate_args=False)
+        ratio = (policy.log_prob(action) - old).exp()
+        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
+        policy_loss = -torch.minimum(advantage * ratio, advantage * clipped).mean()
+        near = old_value + (value - old_value).clamp(-c.clip, c.clip)
+        errors = torch.maximum((value - returns) ** 2, (near - returns) ** 2)
+        value_loss = 0.5 * errors.mean()
+        entropy = policy.entropy().mean()
+        loss = policy_loss - c.entropy_coefficient * entropy + c.value_coefficient * value_loss
+        self.optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), c.max_grad_norm)
+        self.optimiser.step()
+        return {
+            "loss": loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "clipped": ((ratio - 1).abs() > c.clip).float().mean(),
+        }
+
+    def schedules(self) -> dict[str, float]:
+        """Return what changes over training by plan."""
+        return {}
+
+
+build = PPO

@@ -1,0 +1,167 @@
+"""PQN: Q-learning on lambda-returns of many environments, without replay or target network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hadamard.core import optimisers
+from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.explore import epsilon_greedy
+from hadamard.core.jit import jit
+from hadamard.core.random import Counters, Random, child_seed, seeded
+from hadamard.core.returns import lambda_returns, successor_values
+from hadamard.core.rollout import Rollout
+from hadamard.core.schedule import linear
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.nets.heads import QNetwork
+
+NET = NetSpec(where="all", norm="layer")
+
+
+@dataclass(frozen=True)
+class Config:
+    """PQN's settings; the defaults are the paper's for Atari."""
+
+    num_envs: int = 128
+    """Environments stepped together."""
+    rollout_steps: int = 32
+    """Steps of each environment between updates."""
+    epochs: int = 2
+    """Passes over a rollout."""
+    minibatches: int = 32
+    """Parts of a rollout, one update each."""
+    learning_rate: float = 2.5e-4
+    """RAdam's learning rate at the start; it falls linearly to 0."""
+    max_grad_norm: float = 10.0
+    """Largest global norm of a gradient."""
+    gamma: float = 0.99
+    """Discount."""
+    lambda_: float = 0.65
+    """How much of a return comes from later steps rather than the next value."""
+    epsilon_initial: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_final: float = 0.001
+    """Share of random actions in the end."""
+    epsilon_fraction: float = 0.1
+    """Share of the training over which it falls."""
+
+
+class PQN:
+    """The agent."""
+
+    def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
+        self.config = config = run.algo
+        self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
+        transitions = config.num_envs * config.rollout_steps
+        if transitions % config.minibatches:
+            raise ValueError(
+                f"--algo.minibatches {config.minibatches} does not divide a rollout of "
+                f"{config.num_envs} environments x {config.rollout_steps} steps = {transitions}"
+            )
+        self.total_steps = run.train.steps
+        with seeded(child_seed(run.seed, 0)):
+            self.network = QNetwork(env, run.net, init="he").to(device)
+        self.optimiser = optimisers.make(
+            torch.optim.RAdam, self.network.parameters(), config.learning_rate, device
+        )
+        self.rollout = Rollout(config.rollout_steps, device)
+        self.random = Random(child_seed(run.seed, 1))
+        self.counters = Counters(steps=0, updates=0)
+        self.after_update: AfterUpdate | None = None
+        self.parts: dict[str, Stateful | Incremental] = {
+            "network": self.network,
+            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "random": self.random,
+            "counters": self.counters,
+        }
+        self.learn = jit(self._learn, device, [self.network, self.optimiser])
+
+    @property
+    def settled(self) -> bool:
+        """Between rollouts."""
+        return self.rollout.length == 0
+
+    def begin(self, obs: Tensor) -> None:
+        """Nothing to prepare."""
+
+    @property
+    def epsilon(self) -> float:
+        """The share of random actions now."""
+        c = self.config
+        duration = c.epsilon_fraction * self.total_steps
+        return linear(c.epsilon_initial, c.epsilon_final, duration, self.counters["steps"])
+
+    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+        """Act epsilon-greedily, and remember the best value."""
+        epsilon = self.epsilon if explore else 0.0
+        action, values = epsilon_greedy(
+            self.network, obs, self.num_actions, epsilon, self.random.generator
+        )
+        return action, {"value": self._best(obs) if values is None else values.amax(1)}
+
+    @torch.no_grad()
+    def _best(self, obs: Tensor) -> Tensor:
+        best: Tensor = self.network(obs).amax(1)
+        return best
+
+    def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
+        """Collect; when the rollout is full, learn from it."""
+        truncated_value = torch.zeros_like(extra["value"])
+        if step.any_truncated:
+            truncated_value = self._best(step.next_obs)
+        self.rollout.add(
+            obs=obs,
+            action=action,
+            reward=step.reward,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            value=extra["value"],
+            truncated_value=truncated_value,
+        )
+        self.counters["steps"] += self.num_envs
+        if not self.rollout.full:
+            return None
+        metrics = self._update(step.obs)
+        self.rollout.clear()
+        return metrics
+
+    def _update(self, obs: Tensor) -> Metrics:
+        c, data, flat = self.config, self.rollout.data, self.rollout.flat
+        next_values = successor_values(
+            data["value"], self._best(obs), data["truncated"], data["truncated_value"]
+        )
+        data["return"] = lambda_returns(
+            data["reward"], next_values, data["terminated"], data["truncated"], c.gamma, c.lambda_
+        )
+        observations, actions, returns = flat("obs"), flat("action"), flat("return")
+        before = self.counters["steps"] - len(returns)
+        rate = linear(c.learning_rate, 0.0, self.total_steps, before)
+        optimisers.set_learning_rate(self.optimiser, rate)
+        for _ in range(c.epochs):
+            order = torch.randperm(len(returns), generator=self.random.generator).to(self.device)
+            for part in order.chunk(c.minibatches):
+                metrics = self.learn(observations[part], actions[part], returns[part])
+                self.counters["updates"] += 1
+                if self.after_update is not None:
+                    self.after_update(self.counters["updates"], observations[part])
+        return metrics
+
+    def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
+        value = self.network(obs).gather(1, action.unsqueeze(1)).squeeze(1)
+        loss = 0.5 * F.mse_loss(value, returns)
+        self.optimiser.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
+        self.optimiser.step()
+        return {"loss": loss.detach(), "value": value.detach().mean(), "gradient_norm": norm}
+
+    def schedules(self) -> dict[str, float]:
+        """Return what changes over training by plan."""
+        return {"epsilon": self.epsilon}
+
+
+build = PQN

@@ -1,0 +1,77 @@
+"""The health stream of a run: diagnoses of its network on recent observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hadamard.core.config import TrainSpec
+from hadamard.core.random import child_seed
+from hadamard.core.types import State
+from hadamard.health import Diagnosis, diagnose
+from hadamard.nets.hidden import Hidden
+
+
+class RecentObservations:
+    """The last observations before a diagnosis; between diagnoses it collects nothing."""
+
+    def __init__(self, train: TrainSpec, device: torch.device) -> None:
+        self.device = device
+        self.every, self.count = train.health_every, train.health_samples
+        self._batches: list[Tensor] = []
+
+    def add(self, step: int, obs: Tensor) -> None:
+        """Keep observations seen at a step, if the next diagnosis will want them."""
+        if self.every and (-step) % self.every <= self.count:
+            self._batches.append(obs)
+
+    def take(self) -> Tensor:
+        """Return the last ``count`` observations and start over."""
+        batch = torch.cat(self._batches)[-self.count :]
+        self._batches = []
+        return batch
+
+    def state_dict(self) -> State:
+        """Return what is collected so far."""
+        return {"observations": torch.cat(self._batches) if self._batches else None}
+
+    def load_state_dict(self, state: State) -> None:
+        """Return to what was collected."""
+        saved = state["observations"]
+        self._batches = [] if saved is None else [saved.to(self.device)]
+
+
+def hidden_layers(network: nn.Module, which: str) -> list[str]:
+    """Return the names of a network's hidden layers: all of them, or the last."""
+    names = [name for name, module in network.named_modules() if isinstance(module, Hidden)]
+    return names if which == "all" else names[-1:]
+
+
+def examine(network: nn.Module, obs: Tensor, train: TrainSpec, seed: int, step: int) -> Diagnosis:
+    """Diagnose a network's hidden layers, reproducibly."""
+    noise = torch.Generator(obs.device).manual_seed(child_seed(seed, 3, step))
+    layers = hidden_layers(network, train.health_layers)
+    return diagnose(network, obs, layers, generator=noise)
+
+
+def health_row(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as a row of health.jsonl."""
+    row = diagnosis.to_dict()
+    return {key: row[key] for key in ("observations", "threshold", "delta", "layers")}
+
+
+def kde_row(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the densities of 16 neurons of the representation as a row of kde.jsonl."""
+    layer = diagnosis[-1]
+    grid = layer.densities()
+    return {
+        "layer": layer.name,
+        "neurons": grid.neurons.tolist(),
+        "places": [[round(x, 5) for x in curve] for curve in grid.places.tolist()],
+        "density": [[round(x, 5) for x in curve] for curve in grid.density.tolist()],
+        "dormant": grid.dormant.tolist(),
+        "bounded": grid.bounded,
+        "title": grid.title,
+    }

@@ -1,0 +1,1 @@
+"""What every algorithm and every environment shares: types, run folders, buffers, returns."""

@@ -1,0 +1,208 @@
+"""Checkpoints: tensors in safetensors, everything else in JSON; nothing is ever unpickled.
+
+A checkpoint is a folder ``checkpoints/step-000000123456``. It is written under another name,
+brought to the disk and renamed, so it is there whole or not at all; a manifest holds the checksum
+of each file. The newest two are kept, and when the newest is damaged the other one is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hadamard.core.run import sync_folder
+from hadamard.core.types import State
+
+KEPT = 2
+_TENSOR, _ARRAY, _ITEMS, _TUPLE = "__tensor__", "__array__", "__items__", "__tuple__"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is missing, damaged or of another run."""
+
+
+def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
+    """Save all parts at a step and drop checkpoints beyond the newest two.
+
+    A part with ``save_increment`` (a replay) writes what is new of its bulk to a folder that
+    outlives the single checkpoint; all others are saved by their ``state_dict``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".part-*"):
+        shutil.rmtree(leftover)
+    state = {
+        name: part.save_increment(folder / name)
+        if hasattr(part, "save_increment")
+        else part.state_dict()
+        for name, part in parts.items()
+    }
+    tensors: dict[str, Tensor] = {}
+    plain = {"step": step, "parts": _encode(state, "", tensors)}
+    temporary = folder / f".part-{os.getpid()}"
+    temporary.mkdir()
+    digests = {"tensors.safetensors": write_tensors(temporary / "tensors.safetensors", tensors)}
+    digests["state.json"] = _write_json(temporary / "state.json", plain)
+    _write_json(temporary / "manifest.json", digests)
+    sync_folder(temporary)
+    final = folder / f"step-{step:012d}"
+    if final.exists():
+        shutil.rmtree(final)
+    os.replace(temporary, final)
+    sync_folder(folder)
+    for old in _newest_first(folder)[KEPT:]:
+        shutil.rmtree(old)
+    for name, part in parts.items():
+        if hasattr(part, "prune"):
+            part.prune(folder / name, [_saved_part(kept, name) for kept in _newest_first(folder)])
+    return final
+
+
+def load(folder: Path, parts: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Restore all parts from the newest whole checkpoint.
+
+    Returns its step, and a line for each damaged checkpoint that was passed over.
+    """
+    troubles: list[str] = []
+    for path in _newest_first(folder):
+        try:
+            step, state = read(path)
+            if set(state) != set(parts):
+                raise CheckpointError(
+                    f"{path} holds {', '.join(sorted(state))}; this run has "
+                    f"{', '.join(sorted(parts))}"
+                )
+            for name, part in parts.items():
+                if hasattr(part, "load_increment"):
+                    part.load_increment(folder / name, state[name])
+                else:
+                    part.load_state_dict(state[name])
+        except CheckpointError as error:
+            troubles.append(str(error))
+            continue
+        return step, troubles
+    found = "; ".join(troubles) or f"there is no checkpoint in {folder}"
+    raise CheckpointError(f"nothing to resume from: {found}")
+
+
+def read(path: Path) -> tuple[int, State]:
+    """Return the step and the state of one checkpoint, verified."""
+    try:
+        digests = json.loads((path / "manifest.json").read_text())
+        for name, digest in digests.items():
+            if checksum(path / name) != digest:
+                raise CheckpointError(f"{path / name} is damaged (its checksum is wrong)")
+        plain = json.loads((path / "state.json").read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    tensors = read_tensors(path / "tensors.safetensors")
+    return plain["step"], _decode(plain["parts"], tensors)
+
+
+def newest(folder: Path) -> Path:
+    """Return the newest whole checkpoint."""
+    for path in _newest_first(folder):
+        try:
+            read(path)
+        except CheckpointError:
+            continue
+        return path
+    raise CheckpointError(f"there is no whole checkpoint in {folder}")
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write tensors to a new file, bring it to the disk and return its checksum."""
+    from safetensors.torch import save as serialise
+
+    return _write_bytes(path, serialise({name: _own(t) for name, t in tensors.items()}))
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """Return a tensor in memory of its own: branches of a Hadamard layer are views of one."""
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read what ``write_tensors`` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def _write_json(path: Path, value: Any) -> str:
+    return _write_bytes(path, json.dumps(value).encode())
+
+
+def _write_bytes(path: Path, data: bytes) -> str:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return hashlib.sha256(data).hexdigest()
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True) if folder.is_dir() else []
+
+
+def _saved_part(path: Path, name: str) -> State:
+    part: State = json.loads((path / "state.json").read_text())["parts"][name]
+    return part
+
+
+def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Replace tensors by their names in the safetensors file; refuse what JSON cannot hold."""
+    if isinstance(value, Tensor):
+        tensors[path] = value
+        return {_TENSOR: path}
+    if isinstance(value, np.ndarray):
+        tensors[path] = torch.from_numpy(np.ascontiguousarray(value))
+        return {_ARRAY: path}
+    if isinstance(value, Mapping):
+        encoded = {key: _encode(item, f"{path}/{key}", tensors) for key, item in value.items()}
+        if all(isinstance(key, str) for key in value):
+            return encoded
+        return {_ITEMS: [[key, item] for key, item in encoded.items()]}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{path}/{i}", tensors) for i, item in enumerate(value)]
+        return {_TUPLE: items} if isinstance(value, tuple) else items
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a checkpoint cannot hold {path}, a {type(value).__name__}")
+
+
+def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TENSOR in value:
+        return tensors[value[_TENSOR]]
+    if _ARRAY in value:
+        return tensors[value[_ARRAY]].numpy()
+    if _ITEMS in value:
+        return {key: _decode(item, tensors) for key, item in value[_ITEMS]}
+    if _TUPLE in value:
+        return tuple(_decode(item, tensors) for item in value[_TUPLE])
+    return {key: _decode(item, tensors) for key, item in value.items()}

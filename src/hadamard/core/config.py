@@ -1,0 +1,163 @@
+"""The settings every run shares. Frozen, typed, and every field explains itself in --help."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """The network's hidden layers."""
+
+    layer: str = "plain"
+    """Layer variant: plain, hadamard (HR), hadamard2 (2HR), widened, crelu, layernorm."""
+    activation: str = "relu"
+    """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, ..."""
+    norm: Literal["none", "layer", "layer_map"] = "none"
+    """Normalisation between affine map and activation. layer: over the features (for images the
+    channels at each position); layer_map: over channels, height and width."""
+    width: int = 512
+    """Width of the last hidden layer, the representation."""
+    where: Literal["last", "all"] = "last"
+    """Which hidden layers the variant and the norm apply to. hadamard2 always takes the last two,
+    widened the last one."""
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """The loop: how long, and what is written when."""
+
+    steps: int = 10_000_000
+    """Agent steps in all (an Atari step is 4 frames)."""
+    log_every: int = 10_000
+    """Steps between rows of train.jsonl and progress lines."""
+    health_every: int = 100_000
+    """Steps between diagnoses of the hidden representations; 0 turns them off."""
+    health_samples: int = 2_048
+    """Recent observations a diagnosis runs on."""
+    health_layers: Literal["last", "all"] = "last"
+    """Diagnose the last hidden layer, or all of them (slow for large feature maps)."""
+    checkpoint_every: int = 100_000
+    """Steps between checkpoints; 0 saves only at the end and when interrupted."""
+    greedy_envs: int = 0
+    """Further environments in which the greedy policy plays along, into eval.jsonl."""
+    exact_resume: bool = False
+    """Atari only: slower emulators whose state can be saved, so that a resumed run equals an
+    uninterrupted one bit for bit. All other suites do so anyway."""
+    env_workers: int = 0
+    """Processes to step the environments in; 0 steps them in this one."""
+    tensorboard: bool = True
+    """Mirror the streams to TensorBoard, if it is installed."""
+    wandb: str | None = None
+    """Mirror the streams to this Weights & Biases project."""
+
+
+@dataclass(frozen=True)
+class RedoSpec:
+    """ReDo: recycle dormant neurons while training (off unless asked for)."""
+
+    enabled: bool = False
+    """Recycle neurons whose share of the layer's mean activation is at most tau."""
+    tau: float = 0.025
+    """Threshold on a neuron's mean absolute activation relative to its layer's mean."""
+    period: int = 1_000
+    """Gradient updates between recyclings."""
+
+
+@dataclass(frozen=True)
+class RunSpec(Generic[C]):
+    """Everything a run is made from."""
+
+    algo: C
+    """The algorithm's own settings."""
+    env: str = "minatar/breakout"
+    """Environment, as suite/task; `hadamard envs` lists them."""
+    seed: int = 0
+    """Seed of everything random in the run."""
+    run_dir: str | None = None
+    """Folder of the run; by default one under runs/ named after the settings."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+    net: NetSpec = field(default_factory=NetSpec)
+    train: TrainSpec = field(default_factory=TrainSpec)
+    redo: RedoSpec = field(default_factory=RedoSpec)
+
+    def __post_init__(self) -> None:
+        positive = {
+            "train.steps": self.train.steps,
+            "train.log-every": self.train.log_every,
+            "net.width": self.net.width,
+            "redo.period": self.redo.period,
+        }
+        for name, value in positive.items():
+            if value < 1:
+                raise ValueError(f"--{name} must be at least 1, got {value}")
+        not_negative = {
+            "seed": self.seed,
+            "train.health-every": self.train.health_every,
+            "train.checkpoint-every": self.train.checkpoint_every,
+            "train.greedy-envs": self.train.greedy_envs,
+            "train.env-workers": self.train.env_workers,
+            "redo.tau": self.redo.tau,
+        }
+        for name, number in not_negative.items():
+            if number < 0:
+                raise ValueError(f"--{name} must not be negative, got {number}")
+        if self.train.health_samples < 2:
+            raise ValueError(
+                f"--train.health-samples must be at least 2, got {self.train.health_samples}: "
+                "a density needs samples"
+            )
+        if 0 < self.train.health_every < self.train.health_samples:
+            raise ValueError(
+                f"--train.health-every {self.train.health_every} leaves no room for "
+                f"--train.health-samples {self.train.health_samples} new observations: raise the "
+                "first, lower the second, or turn the diagnosis off with 0"
+            )
+
+
+def to_dict(spec: Any) -> dict[str, Any]:
+    """Return a spec as plain values, ready for JSON."""
+    return dataclasses.asdict(spec)
+
+
+def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:
+    """Return the spec with dotted fields changed.
+
+    Examples:
+        >>> overridden(RunSpec(algo=None), {"net.width": 128}).net.width
+        128
+    """
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        if not hasattr(spec, head):
+            known = ", ".join(f.name for f in dataclasses.fields(spec))
+            raise ValueError(f"{type(spec).__name__} has no field {head!r}; it has: {known}")
+        inner = overridden(getattr(spec, head), {rest: value}) if rest else value
+        spec = dataclasses.replace(spec, **{head: inner})
+    return spec
+
+
+def from_dict(kind: Any, values: Mapping[str, Any], where: str = "config") -> Any:
+    """Rebuild a frozen dataclass from ``to_dict``; unknown or missing fields are errors."""
+    hints = typing.get_type_hints(kind)
+    names = {f.name for f in dataclasses.fields(kind)}
+    if unknown := sorted(set(values) - names):
+        raise ValueError(f"{where} has fields this version does not know: {', '.join(unknown)}")
+    if absent := sorted(names - set(values)):
+        raise ValueError(f"{where} lacks {', '.join(absent)}: was it written by another version?")
+    built = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            value = from_dict(hint, value, f"{where}.{name}")
+        elif typing.get_origin(hint) is tuple and isinstance(value, list):
+            value = tuple(value)
+        built[name] = value
+    return kind(**built)

@@ -1,0 +1,86 @@
+"""Returns over a rollout, time first: (steps, environments) tensors in and out.
+
+All of them see the true successor of every step: ``next_values[t]`` is the value of the state
+that followed step t, also where a time limit then ended the episode. Termination ends the
+return, truncation only the trace.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def successor_values(
+    values: Tensor, last_value: Tensor, truncated: Tensor, truncated_values: Tensor
+) -> Tensor:
+    """Return the value of each step's true successor.
+
+    ``values`` are those of the observations acted on, ``last_value`` that of the one to act on
+    after the rollout. After a truncation the next observation acted on belongs to a new episode,
+    so the final one's value is taken from ``truncated_values``.
+    """
+    following = torch.cat([values[1:], last_value.unsqueeze(0)])
+    return torch.where(truncated, truncated_values, following)
+
+
+def _trace(deltas: Tensor, decay: Tensor) -> Tensor:
+    """Sum the later deltas, each decayed on its way back: x_t = delta_t + decay_t x_{t+1}."""
+    sums = torch.empty_like(deltas)
+    running = torch.zeros_like(deltas[0])
+    for t in range(len(deltas) - 1, -1, -1):
+        running = deltas[t] + decay[t] * running
+        sums[t] = running
+    return sums
+
+
+def generalised_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    lambda_: float,
+) -> Tensor:
+    """Generalised advantage estimation.
+
+    Examples:
+        >>> one, never = torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.bool)
+        >>> generalised_advantages(one, one, one, never, never, 0.5, 0.9)  # 1 + 0.5 * 1 - 1
+        tensor([[0.5000]])
+    """
+    alive = (~terminated).to(values.dtype)
+    deltas = rewards + gamma * alive * next_values - values
+    return _trace(deltas, gamma * lambda_ * alive * (~truncated).to(values.dtype))
+
+
+def lambda_returns(
+    rewards: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    lambda_: float,
+) -> Tensor:
+    """G_t = r_t + gamma (1 - d_t) [lambda G_{t+1} + (1 - lambda) V(s_{t+1})].
+
+    The last step of the rollout and a truncated one bootstrap on V alone. Computed as the
+    one-step target plus the trace of what later steps add to it.
+
+    Examples:
+        >>> r, v = torch.ones(2, 1), torch.full((2, 1), 2.0)
+        >>> never = torch.zeros(2, 1, dtype=torch.bool)
+        >>> lambda_returns(r, v, never, never, 0.5, 0.5).T  # G_1 = 2, G_0 = 1 + .5 (.5 * 2 + 1)
+        tensor([[2., 2.]])
+    """
+    alive = gamma * (~terminated).to(rewards.dtype)
+    one_step = rewards + alive * next_values
+    decay = lambda_ * alive * (~truncated).to(rewards.dtype)
+    # G_t - one_step_t = decay_t (G_{t+1} - V(s_{t+1})), and nothing follows the last step.
+    returns = torch.empty_like(one_step)
+    following = next_values[-1]
+    for t in range(len(rewards) - 1, -1, -1):
+        returns[t] = one_step[t] + decay[t] * (following - next_values[t])
+        following = returns[t]
+    return returns

@@ -1,0 +1,38 @@
+"""A rollout of fixed length, kept on the learner's device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Rollout:
+    """Collects named tensors step by step; ``data[name]`` is (steps, environments, ...)."""
+
+    def __init__(self, steps: int, device: torch.device) -> None:
+        self.steps, self.device = steps, device
+        self.length = 0
+        self.data: dict[str, Tensor] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether all steps are collected."""
+        return self.length == self.steps
+
+    def add(self, **tensors: Tensor) -> None:
+        """Append one step."""
+        for name, tensor in tensors.items():
+            if name not in self.data:
+                self.data[name] = torch.empty(
+                    (self.steps, *tensor.shape), dtype=tensor.dtype, device=self.device
+                )
+            self.data[name][self.length].copy_(tensor, non_blocking=True)
+        self.length += 1
+
+    def clear(self) -> None:
+        """Start over; the memory is kept."""
+        self.length = 0
+
+    def flat(self, name: str) -> Tensor:
+        """Return a tensor with steps and environments as one dimension."""
+        return self.data[name].flatten(0, 1)

@@ -1,0 +1,240 @@
+"""A run is a folder: training writes it, analysis extends it, reports only read it.
+
+    config.json      the resolved settings, versions and commit; written first
+    episodes.jsonl   one row for each finished training episode
+    train.jsonl      losses and schedules
+    eval.jsonl       greedy episodes played beside training
+    health.jsonl     diagnoses of the network's hidden representations
+    kde.jsonl        densities of 16 neurons, at the checkpoints
+    timing.jsonl     where the time went; the one stream that differs between equal runs
+    checkpoints/     the newest two
+    DONE             the closing summary
+
+Reading a run needs neither torch nor the algorithm's module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
+_PACKAGES = ("hadamard-rl", "torch", "numpy", "minatar", "ale-py", "gymnasium", "mujoco")
+
+
+class RunError(RuntimeError):
+    """A run folder cannot be used as asked; the message says why and what to do."""
+
+
+class Run:
+    """An opened run folder."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._writers: dict[str, io.TextIOWrapper] = {}
+        self._lock: io.TextIOWrapper | None = None
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: Mapping[str, Any]) -> Self:
+        """Start a run in a new or empty folder."""
+        run = cls(path)
+        if (run.path / "config.json").exists():
+            raise RunError(_taken(run, config))
+        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+            raise RunError(
+                f"{run.path} exists and is not a run: choose another --run-dir, or remove it"
+            )
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.lock()
+        record = {**config, "versions": _versions(), "commit": _commit()}
+        write_atomically(run.path / "config.json", json.dumps(record, indent=2) + "\n")
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Open an existing run."""
+        run = cls(path)
+        if not (run.path / "config.json").is_file():
+            hint = "" if run.path.exists() else " (there is no such folder)"
+            raise RunError(f"{run.path} is not a run: it has no config.json{hint}")
+        return run
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings the run was started with."""
+        try:
+            config: dict[str, Any] = json.loads((self.path / "config.json").read_text())
+        except ValueError as error:
+            raise RunError(f"{self.path / 'config.json'} is damaged: {error}") from error
+        return config
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """The closing summary, or None while the run is not finished."""
+        try:
+            summary: dict[str, Any] = json.loads((self.path / "DONE").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return summary
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Mark the run as finished."""
+        write_atomically(self.path / "DONE", json.dumps(summary, indent=2) + "\n")
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder, until this one ends."""
+        file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise RunError(
+                f"{self.path} is in use by process {holder}: wait for it, stop it, or choose "
+                "another --run-dir"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._lock = file
+
+    def write(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Append a row to a stream; it reaches the disk at the next ``flush``."""
+        if stream not in self._writers:
+            path = self.path / f"{stream}.jsonl"
+            self._writers[stream] = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._writers[stream].write(json.dumps(_plain(row)) + "\n")
+
+    def flush(self, *, to_disk: bool = False) -> None:
+        """Hand all rows to the system, with ``to_disk`` to the disk."""
+        for file in self._writers.values():
+            file.flush()
+            if to_disk:
+                os.fsync(file.fileno())
+
+    def rows(self, stream: str) -> Iterator[dict[str, Any]]:
+        """Read a stream; a last line torn by a crash is left out."""
+        path = self.path / f"{stream}.jsonl"
+        if not path.exists():
+            return
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    if not line.endswith("\n"):
+                        return
+                    raise RunError(f"line {number} of {path} is damaged") from None
+                yield row
+
+    def cut(self, step: int) -> None:
+        """Drop all rows after a step, so that a resumed run writes none twice."""
+        for stream in STREAMS:
+            path = self.path / f"{stream}.jsonl"
+            if path.exists():
+                kept = [json.dumps(row) + "\n" for row in self.rows(stream) if row["step"] <= step]
+                write_atomically(path, "".join(kept))
+
+    def close(self) -> None:
+        """Close the streams and give the folder free."""
+        for file in self._writers.values():
+            file.close()
+        self._writers.clear()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader finds the old one or the new one, never a part."""
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring a folder's entries to the disk, after a rename inside it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """List the settings in which two configurations differ, one line each."""
+    lines = []
+    for key in sorted(set(old) | set(new)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            lines.append(f"  {prefix}{key}: {before!r} there, {after!r} asked for")
+    return lines
+
+
+def _taken(run: Run, config: Mapping[str, Any]) -> str:
+    here = {key: value for key, value in run.config.items() if key not in ("versions", "commit")}
+    changed = differences(here, config)
+    if changed:
+        return "\n".join(
+            [f"{run.path} holds a run with other settings:", *changed, "Choose another --run-dir."]
+        )
+    state = "is finished" if run.done else "was started"
+    return (
+        f"{run.path} {state} with these very settings: go on with "
+        f"`hadamard train --resume {run.path}`, or choose another --run-dir"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON has no word for: a float that is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """Return the commit of the source tree this package runs from, None when it is installed."""
+    source = Path(__file__).parents[3]
+    if not (source / ".git").exists():
+        return None
+    try:
+        told = subprocess.run(
+            ["git", "-C", str(source), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return told.stdout.strip() or None

@@ -1,0 +1,155 @@
+"""The contracts between environments, agents and the loop.
+
+An environment hands over tensors and the true successor of every state; an agent acts and
+observes; the loop knows neither's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Metrics = Mapping[str, Tensor]
+Extra = Mapping[str, Tensor]
+State = dict[str, Any]
+AfterUpdate = Callable[[int, Tensor], None]
+"""Called with the number of updates so far and the observations of the last one."""
+
+
+class Episode(NamedTuple):
+    """A finished episode as it is reported: a whole game, its reward unclipped."""
+
+    env: int
+    score: float
+    length: int
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a learner may know of an environment."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: torch.dtype
+    num_actions: int
+    frames: int = 1
+    """Frames stacked along the first dimension of an observation, the newest last."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one action of every environment led to; all tensors lead with the environments.
+
+    Where an episode ended, ``obs`` already is the first observation of the next one, and the
+    true successor waits in ``final_obs``: learn from ``next_obs``, act on ``obs``.
+    """
+
+    obs: Tensor
+    """What to act on next."""
+    reward: Tensor
+    """What is learned from (clipped where the protocol clips), float32."""
+    terminated: Tensor
+    """No value beyond this step: the task ended, or a life was lost."""
+    truncated: Tensor
+    """A time limit ended the episode: bootstrap from ``next_obs``. Never with ``terminated``."""
+    final_index: Tensor | None = None
+    """Which environments were reset after this step, on the CPU; None when none was."""
+    final_obs: Tensor | None = None
+    """Their true successors, in the order of ``final_index``."""
+    any_truncated: bool = False
+    """Whether any environment was truncated, known without asking the device."""
+    episodes: tuple[Episode, ...] = ()
+
+    @property
+    def next_obs(self) -> Tensor:
+        """The true successor of every environment."""
+        if self.final_index is None or self.final_obs is None:
+            return self.obs
+        successor = self.obs.clone()
+        successor[self.final_index.to(successor.device)] = self.final_obs
+        return successor
+
+
+class Stateful(Protocol):
+    """Anything a checkpoint can hold."""
+
+    def state_dict(self) -> State:
+        """Return the state as nested dicts and lists of tensors, arrays and plain values."""
+
+    def load_state_dict(self, state: State, /) -> Any:
+        """Return to that state."""
+
+
+class Incremental(Protocol):
+    """Something too large to be saved whole each time: it writes what is new to a folder."""
+
+    def save_increment(self, folder: Path, /) -> State:
+        """Write what is new since the last save; return the rest of the state."""
+
+    def load_increment(self, folder: Path, state: State, /) -> None:
+        """Return to a saved state."""
+
+    def prune(self, folder: Path, kept: list[State], /) -> None:
+        """Remove files that no kept state needs."""
+
+
+class Envs(Stateful, Protocol):
+    """A batch of environments stepped together.
+
+    ``send`` starts a step and ``receive`` waits for it, so that a caller can work in between
+    (or act on a second batch).
+    """
+
+    spec: EnvSpec
+    num_envs: int
+    exact: bool
+    """Whether ``load_state_dict`` restores the games exactly. Where it does not, it restores
+    the random state and the caller starts fresh games with ``reset``."""
+
+    def reset(self) -> Tensor:
+        """Start new episodes everywhere and return the first observations."""
+
+    def send(self, action: Tensor) -> None:
+        """Start one step with these actions, one for each environment."""
+
+    def receive(self) -> Step:
+        """Wait for the step that ``send`` started."""
+
+    def step(self, action: Tensor) -> Step:
+        """Send and receive."""
+
+    def close(self) -> None:
+        """Free what the environments hold."""
+
+
+class Agent(Protocol):
+    """What an algorithm hands to the loop."""
+
+    parts: dict[str, Stateful | Incremental]
+    """All that a checkpoint must hold, by name."""
+    network: nn.Module
+    """The network whose representations are diagnosed; takes observations."""
+    optimiser: torch.optim.Optimizer
+    num_envs: int
+    after_update: AfterUpdate | None
+    """What the loop wants done after every gradient update (an intervention such as ReDo)."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is half collected, so that a checkpoint can be taken here."""
+
+    def begin(self, obs: Tensor) -> None:
+        """Hear of fresh episodes everywhere: at the start, and after an inexact resume."""
+
+    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+        """Choose actions; ``extra`` carries what ``observe`` will need of the choice."""
+
+    def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
+        """Take in one step, learn if it is time, and return what was measured if so."""
+
+    def schedules(self) -> dict[str, float]:
+        """Return what changes over training by plan, for the log."""

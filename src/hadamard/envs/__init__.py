@@ -1,0 +1,136 @@
+"""Environments: one file is one suite, and a task is named ``suite/task``.
+
+A suite is a file here with ``tasks()``, ``make(...)``, ``REQUIRES`` (what it imports) and
+``EXTRA`` (what installs that). It is imported only when it is named; dashes in a suite's public
+name are underscores in the file's.
+
+Examples:
+    >>> envs = make("probe/constant", seed=0, num_envs=2)
+    >>> envs.reset().shape
+    torch.Size([2, 1])
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hadamard.core.types import Envs
+
+__all__ = ["MissingExtra", "make", "missing", "suites", "tasks"]
+
+
+class MissingExtra(ImportError):
+    """A suite was named whose packages are not installed."""
+
+
+def suites() -> dict[str, str]:
+    """Return the suites by name, each with a one-line description. Imports none of them."""
+    found = {}
+    for info in pkgutil.iter_modules(__path__):
+        tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
+            description = (ast.get_docstring(tree) or "").partition("\n")[0]
+            found[info.name.replace("_", "-")] = description
+    return found
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(by_lower[n]) for n in near)}?" if near else "."
+
+
+def _suite(name: str) -> Any:
+    known = suites()
+    public = name.lower().replace("_", "-")
+    if public not in known:
+        raise ValueError(
+            f"unknown suite {name!r}{_nearest(public, known)} Known: {', '.join(known)}"
+        )
+    return importlib.import_module(f"{__name__}.{public.replace('-', '_')}")
+
+
+def missing(suite: str) -> tuple[str, ...]:
+    """Return the packages that a suite imports and that are not installed."""
+    return tuple(name for name in _suite(suite).REQUIRES if importlib.util.find_spec(name) is None)
+
+
+def tasks(suite: str) -> tuple[str, ...]:
+    """Return a suite's tasks."""
+    found: tuple[str, ...] = _suite(suite).tasks()
+    return found
+
+
+def _resolve(name: str) -> tuple[str, str]:
+    """Return the suite and the task as they spell themselves, or say what is wrong."""
+    suite, slash, task = name.partition("/")
+    if not slash or not suite or not task:
+        raise ValueError(
+            f"an environment is named 'suite/task', such as 'minatar/breakout'; got {name!r}"
+        )
+    known = tasks(suite)
+    public = suite.lower().replace("_", "-")
+    spelled = {candidate.lower(): candidate for candidate in known}.get(task.lower())
+    if spelled is None:
+        raise ValueError(
+            f"{public} has no task {task!r}{_nearest(task, known)} "
+            "All tasks are listed by: hadamard envs"
+        )
+    absent = missing(suite)
+    if absent:
+        raise MissingExtra(
+            f"{public}/{spelled} needs {', '.join(absent)}. Install it with: "
+            f"pip install 'hadamard-rl[{_suite(suite).EXTRA}]'"
+        )
+    return public, spelled
+
+
+def make(
+    name: str,
+    seed: int,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    training: bool = True,
+    exact: bool = False,
+    workers: int = 0,
+) -> Envs:
+    """Make a batch of environments by name.
+
+    Args:
+        name: ``suite/task``; upper and lower case do not matter.
+        seed: Everything random in the environments follows from it (and from ``workers``).
+        num_envs: How many are stepped together.
+        device: Where observations, rewards and ends are handed over.
+        training: Whether to apply what the protocol applies in training only (on Atari, clipped
+            rewards and an end at every lost life).
+        exact: Ask for environments whose state can be saved and restored exactly, where the
+            suite has a slower form that can.
+        workers: Spread the environments over this many processes; 0 keeps them in this one.
+    """
+    suite, task = _resolve(name)
+    if workers < 0:
+        raise ValueError(f"workers must be 0 (none) or more, got {workers}")
+    if workers:
+        from hadamard.envs.workers import WorkerEnvs
+
+        return WorkerEnvs(
+            f"{suite}/{task}",
+            seed,
+            num_envs,
+            device,
+            training=training,
+            exact=exact,
+            workers=workers,
+        )
+    envs: Envs = _suite(suite).make(task, seed, num_envs, device, training=training, exact=exact)
+    return envs

@@ -1,0 +1,89 @@
+"""What the suites share: checked arguments and actions, and the score of each running episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hadamard.core.types import Episode, State
+
+
+def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
+    """Refuse a task that the suite does not have."""
+    if task not in tasks:
+        raise ValueError(f"{suite} has no task {task!r}; it has: {', '.join(tasks)}")
+
+
+def check_num_envs(num_envs: int) -> None:
+    """Refuse an empty batch."""
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+
+
+def spread(seed: int, num_envs: int) -> list[int]:
+    """Return one 32-bit seed for each environment, unrelated to those of any other seed."""
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs)]
+
+
+def check_actions(action: Tensor, num_envs: int, num_actions: int) -> NDArray[np.int64]:
+    """Bring the actions to the CPU and refuse what the environments cannot take."""
+    if action.shape != (num_envs,):
+        raise ValueError(
+            f"actions must have shape ({num_envs},), one for each environment, "
+            f"got {tuple(action.shape)}"
+        )
+    if action.is_floating_point():
+        raise ValueError(f"actions must be integers, got {action.dtype}")
+    chosen: NDArray[np.int64] = action.numpy(force=True).astype(np.int64)
+    if chosen.min() < 0 or chosen.max() >= num_actions:
+        wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
+        raise ValueError(f"actions must lie in 0..{num_actions - 1}, got {wrong}")
+    return chosen
+
+
+class Tally:
+    """The unclipped return and the length of every running episode."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.scores = np.zeros(num_envs, dtype=np.float64)
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+
+    def add(self, reward: NDArray[Any]) -> None:
+        """Count one step of every environment."""
+        self.scores += reward
+        self.lengths += 1
+
+    def finish(self, env: int) -> Episode:
+        """Close an environment's episode and start the next one's count."""
+        episode = Episode(env, float(self.scores[env]), int(self.lengths[env]))
+        self.scores[env] = 0
+        self.lengths[env] = 0
+        return episode
+
+    def clear(self) -> None:
+        """Forget the running episodes."""
+        self.scores[:] = 0
+        self.lengths[:] = 0
+
+    def state_dict(self) -> State:
+        """Return copies of both counts."""
+        return {"scores": self.scores.copy(), "lengths": self.lengths.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take both counts from a state of as many environments."""
+        self.scores[:] = np.asarray(state["scores"])
+        self.lengths[:] = np.asarray(state["lengths"])
+
+
+def check_saved(saved: int, num_envs: int) -> None:
+    """Refuse the state of another number of environments."""
+    if saved != num_envs:
+        raise ValueError(
+            f"the saved state is of {saved} environments and there are {num_envs} here: "
+            f"make the environments with num_envs={saved}"
+        )

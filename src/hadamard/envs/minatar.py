@@ -1,0 +1,297 @@
+"""MinAtar: five small Atari-like games on a 10x10 grid.
+
+The games are those of the PyPI package ``minatar``: sticky actions with probability 0.1, no
+difficulty ramping, each game's minimal action set, rewards as they are. An episode is truncated
+after 5,000 steps (ours: the package has no limit). Freeway's own limit of 2,500 frames is part of
+the game and terminates it, as in the package.
+
+The state is exact: it holds every game with its random generator, and play continues from it bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
+from hadamard.envs.common import (
+    Tally,
+    check_actions,
+    check_num_envs,
+    check_saved,
+    check_task,
+    spread,
+)
+
+REQUIRES = ("minatar",)
+EXTRA = "minatar"
+
+STICKY_ACTION_PROBABILITY = 0.1
+MAX_STEPS = 5_000
+SIDE = 10
+CELLS = SIDE * SIDE
+
+
+def tasks() -> tuple[str, ...]:
+    """Return the games."""
+    return tuple(_RENDERERS)
+
+
+def make(
+    task: str,
+    seed: int,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    training: bool = True,
+    exact: bool = False,
+    ramping: bool = False,
+) -> Envs:
+    """Make a batch of one game; training and evaluation are alike, and it is always exact."""
+    del training, exact
+    return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
+
+
+class MinAtarEnvs:
+    """A batch of one MinAtar game, played one after another in this process."""
+
+    exact = True
+
+    def __init__(
+        self,
+        task: str,
+        seed: int,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        ramping: bool = False,
+    ) -> None:
+        check_task("minatar", task, tasks())
+        check_num_envs(num_envs)
+        package: Any = importlib.import_module("minatar")  # untyped
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self._games = []
+        for game_seed in spread(seed, num_envs):
+            game = package.Environment(task, STICKY_ACTION_PROBABILITY, difficulty_ramping=ramping)
+            game.seed(game_seed)
+            # The package has drawn the first episode before the seed was known.
+            game.reset()
+            self._games.append(game)
+        self._minimal: list[int] = self._games[0].minimal_action_set()
+        channels = self._games[0].n_channels
+        self.spec = EnvSpec((channels, SIDE, SIDE), torch.uint8, len(self._minimal))
+        self._render = _RENDERERS[task]
+        # Setting one byte of a bytearray takes half the time of setting one of an array.
+        self._cells = bytearray(num_envs * channels * CELLS)
+        self._batch = np.frombuffer(self._cells, dtype=np.uint8).reshape(num_envs, channels, CELLS)
+        self._tally = Tally(num_envs)
+        self._actions: list[int] | None = None
+
+    def reset(self) -> Tensor:
+        """Start new episodes everywhere; the random generators go on, they do not start over."""
+        for game in self._games:
+            game.reset()
+        self._tally.clear()
+        self._actions = None
+        self._render_all()
+        return self._observation()
+
+    def send(self, action: Tensor) -> None:
+        """Keep the actions; the games are played in ``receive``."""
+        chosen = check_actions(action, self.num_envs, self.spec.num_actions)
+        self._actions = [self._minimal[index] for index in chosen.tolist()]
+
+    def receive(self) -> Step:
+        """Play one step of every game."""
+        if self._actions is None:
+            raise RuntimeError("receive() without send(): no step was started")
+        results = [
+            game.act(action) for game, action in zip(self._games, self._actions, strict=True)
+        ]
+        self._actions = None
+        reward = np.array([result[0] for result in results], dtype=np.float32)
+        terminated = np.array([result[1] for result in results], dtype=np.bool_)
+        self._tally.add(reward)
+        truncated = (self._tally.lengths >= MAX_STEPS) & ~terminated
+        self._render_all()
+        ended = np.flatnonzero(terminated | truncated)
+        episodes: list[Episode] = []
+        final_index = final_obs = None
+        if ended.size:
+            final_index = torch.from_numpy(ended)
+            final_obs = self._to_device(self._batch[ended])
+            stride = self.spec.obs_shape[0] * CELLS
+            for index in ended.tolist():
+                episodes.append(self._tally.finish(index))
+                self._games[index].reset()
+                self._batch[index] = 0
+                self._render(
+                    self._games[index].env, self._cells, index * stride, self._batch[index]
+                )
+        return Step(
+            obs=self._observation(),
+            reward=torch.from_numpy(reward).to(self.device),
+            terminated=torch.from_numpy(terminated).to(self.device),
+            truncated=torch.from_numpy(truncated).to(self.device),
+            final_index=final_index,
+            final_obs=final_obs,
+            any_truncated=bool(truncated.any()),
+            episodes=tuple(episodes),
+        )
+
+    def step(self, action: Tensor) -> Step:
+        """Send and receive."""
+        self.send(action)
+        return self.receive()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def state_dict(self) -> State:
+        """Return every game, its random generator and sticky action, and the running scores."""
+        games = [
+            {"last_action": game.last_action, "game": _encode(game.env.__dict__)}
+            for game in self._games
+        ]
+        return {"games": games, **self._tally.state_dict()}
+
+    def load_state_dict(self, state: State) -> Tensor:
+        """Return to that state, and return the observations to act on there."""
+        check_saved(len(state["games"]), self.num_envs)
+        for game, saved in zip(self._games, state["games"], strict=True):
+            game.last_action = saved["last_action"]
+            game.env.__dict__.update(_decode(saved["game"]))
+            game.random = game.env.random
+        self._tally.load_state_dict(state)
+        self._actions = None
+        self._render_all()
+        return self._observation()
+
+    def _render_all(self) -> None:
+        self._batch.fill(0)
+        render, cells, stride = self._render, self._cells, self.spec.obs_shape[0] * CELLS
+        for index, (game, rows) in enumerate(zip(self._games, self._batch, strict=True)):
+            render(game.env, cells, index * stride, rows)
+
+    def _observation(self) -> Tensor:
+        return self._to_device(self._batch)
+
+    def _to_device(self, rows: NDArray[np.uint8]) -> Tensor:
+        # Always a copy: the batch is written again at the next step.
+        return torch.from_numpy(rows).view(-1, *self.spec.obs_shape).to(self.device, copy=True)
+
+
+def _encode(value: Any) -> Any:
+    """Turn a game's attributes into plain values and arrays."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [_encode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, np.random.RandomState):
+        return {"random_state": _encode(value.get_state(legacy=False))}
+    raise TypeError(f"a MinAtar game holds a {type(value).__name__}, which cannot be saved")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy(force=True).copy()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if isinstance(value, dict):
+        if value.keys() == {"random_state"}:
+            random = np.random.RandomState()
+            random.set_state(_decode(value["random_state"]))
+            return random
+        return {key: _decode(item) for key, item in value.items()}
+    return value
+
+
+# Each renderer lights the cells that the game's own state() lights, channels first, without
+# building an array for every game: cell (channel, y, x) is byte start + 100 channel + 10 y + x.
+# ``rows`` is the same memory as an array of (channel, cell), for the games that keep whole grids.
+
+
+def _asterix(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
+    cells[start + 10 * game.player_y + game.player_x] = 1
+    for entity in game.entities:
+        if entity is not None:
+            x, y, to_right, is_gold = entity
+            row = start + 10 * y
+            cells[row + x + (300 if is_gold else 100)] = 1
+            trail = x - 1 if to_right else x + 1
+            if 0 <= trail <= 9:
+                cells[row + trail + 200] = 1
+
+
+def _breakout(game: Any, cells: bytearray, start: int, rows: NDArray[np.uint8]) -> None:
+    cells[start + 90 + game.pos] = 1
+    cells[start + 100 + 10 * game.ball_y + game.ball_x] = 1
+    cells[start + 200 + 10 * game.last_y + game.last_x] = 1
+    rows[3] = game.brick_map.ravel()
+
+
+def _freeway(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
+    cells[start + 10 * game.pos + 4] = 1
+    for x, y, _timer, velocity in game.cars:
+        row = start + 10 * y
+        cells[row + x + 100] = 1
+        if velocity > 0:
+            cells[row + (x - 1) % 10 + 100 + 100 * velocity] = 1
+        else:
+            cells[row + (x + 1) % 10 + 100 - 100 * velocity] = 1
+
+
+def _seaquest(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
+    row = start + 10 * game.sub_y
+    cells[row + game.sub_x] = 1
+    cells[row + game.sub_x + (-1 if game.sub_or else 1) + 100] = 1
+    for x, y, _to_right in game.f_bullets:
+        cells[start + 10 * y + x + 200] = 1
+    for x, y, _to_right in game.e_bullets:
+        cells[start + 10 * y + x + 400] = 1
+    for channel, swimmers in ((500, game.e_fish), (600, game.e_subs), (900, game.divers)):
+        for swimmer in swimmers:
+            x, y, to_right = swimmer[:3]
+            row = start + 10 * y
+            cells[row + x + channel] = 1
+            trail = x - 1 if to_right else x + 1
+            if 0 <= trail <= 9:
+                cells[row + trail + 300] = 1
+    # 20 units of oxygen light one cell; the divers' gauge fills from the right.
+    oxygen = max(0, game.oxygen) // 20
+    divers = max(0, game.diver_count)
+    cells[start + 790 : start + 790 + oxygen] = b"\1" * oxygen
+    cells[start + 899 - divers : start + 899] = b"\1" * divers
+
+
+def _space_invaders(game: Any, cells: bytearray, start: int, rows: NDArray[np.uint8]) -> None:
+    cells[start + 90 + game.pos] = 1
+    rows[1] = rows[2 if game.alien_dir < 0 else 3] = game.alien_map.ravel()
+    rows[4] = game.f_bullet_map.ravel()
+    rows[5] = game.e_bullet_map.ravel()
+
+
+_Renderer = Callable[[Any, bytearray, int, NDArray[np.uint8]], None]
+_RENDERERS: dict[str, _Renderer] = {
+    "asterix": _asterix,
+    "breakout": _breakout,
+    "freeway": _freeway,
+    "seaquest": _seaquest,
+    "space_invaders": _space_invaders,
+}

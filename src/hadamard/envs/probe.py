@@ -1,0 +1,210 @@
+"""Probe: toy tasks whose values are known, to test learners.
+
+| task | observation | episode | what is known |
+|---|---|---|---|
+| constant | 1 | one step, reward 1 | V = 1 |
+| observed | -1 or 1 | one step, reward = observation | V = observation |
+| delayed | 0, then 1 | two steps, reward 1 at the end | V = gamma, then 1 |
+| action | 1 | one step, action 1 gives 1 and action 0 gives -1 | Q = -1, 1 |
+| both | -1 or 1 | one step, 1 if the action is its sign, else -1 | V = 1, Q = -1 or 1 |
+| truncation | 1 | reward 1, truncated after 4 steps | V = 1 / (1 - gamma) |
+| image | a lit column, left or right | one step, 1 if the action is its side, else -1 | V = 1 |
+| image84 | the same as four 84x84 frames | the same | V = 1 |
+
+A learner that takes a truncation for an end learns at most 4 in ``truncation``. The state is
+exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
+from hadamard.envs.common import (
+    Tally,
+    check_actions,
+    check_num_envs,
+    check_saved,
+    check_task,
+    spread,
+)
+
+REQUIRES: tuple[str, ...] = ()
+EXTRA = ""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """How a task looks and how long it lasts; its reward is in ``ProbeEnvs._reward``."""
+
+    steps: int = 1
+    sided: bool = False
+    """Whether every episode has a random side, -1 or 1, that the observation shows."""
+    image: tuple[int, ...] = ()
+    truncates: bool = False
+
+
+_TASKS = {
+    "constant": _Task(),
+    "observed": _Task(sided=True),
+    "delayed": _Task(steps=2),
+    "action": _Task(),
+    "both": _Task(sided=True),
+    "truncation": _Task(steps=4, truncates=True),
+    "image": _Task(sided=True, image=(1, 10, 10)),
+    "image84": _Task(sided=True, image=(4, 84, 84)),
+}
+
+
+def tasks() -> tuple[str, ...]:
+    """Return the toy tasks."""
+    return tuple(_TASKS)
+
+
+def make(
+    task: str,
+    seed: int,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    training: bool = True,
+    exact: bool = False,
+) -> Envs:
+    """Make a batch of a toy task; training and evaluation are alike, and it is always exact."""
+    del training, exact
+    return ProbeEnvs(task, seed, num_envs, device)
+
+
+class ProbeEnvs:
+    """A batch of one toy task; all environments advance and end together."""
+
+    exact = True
+
+    def __init__(
+        self, task: str, seed: int, num_envs: int, device: torch.device | str = "cpu"
+    ) -> None:
+        check_task("probe", task, tasks())
+        check_num_envs(num_envs)
+        self.name = task
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self._task = _TASKS[task]
+        image = self._task.image
+        self.spec = EnvSpec(
+            obs_shape=image or (1,),
+            obs_dtype=torch.uint8 if image else torch.float32,
+            num_actions=2,
+            frames=image[0] if image else 1,
+        )
+        # On the CPU whatever the device, so that the stream is the same everywhere.
+        self._random = torch.Generator().manual_seed(spread(seed, 1)[0])
+        self._tally = Tally(num_envs)
+        self._action: Tensor | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start an episode everywhere."""
+        self._time = 0
+        self._side = 2.0 * torch.randint(2, (self.num_envs,), generator=self._random) - 1.0
+        # A random column of the lit half: there is more than one image of each side.
+        half = max(1, self.spec.obs_shape[-1] // 2)
+        column = torch.randint(half, (self.num_envs,), generator=self._random)
+        self._column = column + half * (self._side > 0)
+
+    def _observe(self) -> Tensor:
+        if self._task.image:
+            obs = torch.zeros(self.num_envs, *self._task.image, dtype=torch.uint8)
+            # 1 on the small grid, as in MinAtar; 255 in the frames, as in Atari.
+            obs[torch.arange(self.num_envs), :, :, self._column] = (
+                255 if self.spec.frames > 1 else 1
+            )
+        elif self._task.sided:
+            obs = self._side[:, None]
+        else:
+            obs = torch.full((self.num_envs, 1), float(self.name != "delayed" or self._time > 0))
+        return obs.to(self.device, copy=True)
+
+    def _reward(self, action: Tensor) -> Tensor:
+        """Return what the action is worth, before the clock moves."""
+        if self.name in ("constant", "truncation"):
+            return torch.ones(self.num_envs)
+        if self.name == "delayed":
+            return torch.full((self.num_envs,), float(self._time == 1))
+        if self.name == "observed":
+            return self._side.clone()
+        signed = 2.0 * action - 1.0
+        return signed if self.name == "action" else signed * self._side
+
+    def _everywhere(self, value: bool) -> Tensor:
+        return torch.full((self.num_envs,), value, device=self.device)
+
+    def reset(self) -> Tensor:
+        """Start new episodes everywhere; the random generator goes on."""
+        self._begin()
+        self._tally.clear()
+        self._action = None
+        return self._observe()
+
+    def send(self, action: Tensor) -> None:
+        """Keep the actions for ``receive``."""
+        self._action = torch.from_numpy(check_actions(action, self.num_envs, 2))
+
+    def receive(self) -> Step:
+        """Take the step."""
+        if self._action is None:
+            raise RuntimeError("receive() without send(): no step was started")
+        reward = self._reward(self._action)
+        self._action = None
+        self._time += 1
+        self._tally.add(reward.numpy())
+        ended = self._time == self._task.steps
+        truncated = ended and self._task.truncates
+        final_index = final_obs = None
+        episodes: tuple[Episode, ...] = ()
+        if ended:
+            final_index = torch.arange(self.num_envs)
+            final_obs = self._observe()
+            episodes = tuple(self._tally.finish(env) for env in range(self.num_envs))
+            self._begin()
+        return Step(
+            obs=self._observe(),
+            reward=reward.to(self.device),
+            terminated=self._everywhere(ended and not truncated),
+            truncated=self._everywhere(truncated),
+            final_index=final_index,
+            final_obs=final_obs,
+            any_truncated=truncated,
+            episodes=episodes,
+        )
+
+    def step(self, action: Tensor) -> Step:
+        """Send and receive."""
+        self.send(action)
+        return self.receive()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def state_dict(self) -> State:
+        """Return the clock, the sides, the random generator and the running scores."""
+        return {
+            "time": self._time,
+            "side": self._side.clone(),
+            "column": self._column.clone(),
+            "random": self._random.get_state(),
+            **self._tally.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> Tensor:
+        """Return to that state, and return the observations to act on there."""
+        check_saved(len(state["side"]), self.num_envs)
+        self._time = state["time"]
+        self._side = torch.as_tensor(state["side"]).cpu().clone()
+        self._column = torch.as_tensor(state["column"]).cpu().clone()
+        self._random.set_state(torch.as_tensor(state["random"]).cpu())
+        self._tally.load_state_dict(state)
+        self._action = None
+        return self._observe()

@@ -1,0 +1,36 @@
+"""What a suite changes in an algorithm's defaults, which are the paper's for Atari."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
+    # The greedy environments are PQN's running evaluation.
+    ("pqn", "*"): {"train.greedy_envs": 8},
+    # PQN's public MinAtar settings.
+    ("pqn", "minatar"): {
+        "net.width": 128,
+        "algo.learning_rate": 5e-4,
+        "algo.epsilon_final": 0.05,
+    },
+    # Exploration, replay and warm-up of the MinAtar paper's DQN; the rest as for Atari.
+    ("dqn", "minatar"): {
+        "net.width": 128,
+        "algo.learning_starts": 5_000,
+        "algo.epsilon_steps": 100_000,
+        "algo.replay_capacity": 100_000,
+        "train.steps": 5_000_000,
+    },
+    ("ppo", "minatar"): {"net.width": 128},
+    # Toy tasks need neither a large network nor long logs.
+    ("*", "probe"): {"net.width": 64, "train.steps": 20_000, "train.log_every": 1_000},
+}
+
+
+def overrides(algorithm: str, env: str) -> dict[str, Any]:
+    """Return the settings to change for an algorithm on an environment's suite."""
+    suite = env.partition("/")[0]
+    changes: dict[str, Any] = {}
+    for of_algorithm, of_suite in ((algorithm, "*"), ("*", suite), (algorithm, suite)):
+        changes.update(OVERRIDES.get((of_algorithm, of_suite), {}))
+    return changes

@@ -1,0 +1,1 @@
+"""Networks: encoders of observations, and heads on top of them."""

@@ -1,0 +1,109 @@
+"""Encoders: from an observation to the representation, chosen by the observation's shape.
+
+Nature CNN for Atari's 84 x 84 frames, the MinAtar CNN for small grids, two dense layers for
+vectors. Where the layer variant goes is the network specification's to say.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hadamard.core.config import NetSpec
+from hadamard.core.types import EnvSpec
+from hadamard.layers import Conv2dBranch, LinearBranch
+from hadamard.nets.hidden import Hidden, Init
+
+# How many of the last hidden layers these take, whatever --net.where says: 2HR is HR in the last
+# two, and the widened control doubles the representation alone.
+_LAST = {"hadamard2": ("hadamard", 2), "widened": ("widened", 1)}
+
+
+class Encoder(nn.Module):
+    """Hidden layers in a row; images are flattened before the first dense layer."""
+
+    def __init__(self, hidden: Sequence[Hidden], flatten_before: int, scale: float) -> None:
+        super().__init__()
+        self.hidden = nn.ModuleList(hidden)
+        self.flatten_before, self.scale = flatten_before, scale
+        for this, following in itertools.pairwise(hidden):
+            this.readers.append(following.affine)
+
+    @property
+    def outputs(self) -> int:
+        """Width of the representation."""
+        return self.layers[-1].outputs
+
+    @property
+    def layers(self) -> list[Hidden]:
+        """The hidden layers, first to last."""
+        return list(self.hidden)  # type: ignore[arg-type]
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Encode a batch of observations as they come from the environment."""
+        x = obs.to(torch.float32)
+        if self.scale != 1.0:
+            x = x * self.scale
+        for i, layer in enumerate(self.hidden):
+            x = layer(x.flatten(1) if i == self.flatten_before else x)
+        return x
+
+
+def encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
+    """Build the encoder for an environment's observations."""
+    shape = env.obs_shape
+    if len(shape) == 1:
+        plan: list[Conv2dBranch | LinearBranch] = [
+            LinearBranch(shape[0], net.width),
+            LinearBranch(net.width, net.width),
+        ]
+    elif len(shape) == 3 and min(shape[1:]) >= 36:
+        plan = [
+            Conv2dBranch(shape[0], 32, kernel_size=8, stride=4),
+            Conv2dBranch(32, 64, kernel_size=4, stride=2),
+            Conv2dBranch(64, 64, kernel_size=3, stride=1),
+            LinearBranch(64, net.width),
+        ]
+    elif len(shape) == 3:
+        plan = [Conv2dBranch(shape[0], 16, kernel_size=3), LinearBranch(16, net.width)]
+    else:
+        raise ValueError(f"no encoder for observations of shape {shape}: vectors and images only")
+    hidden = _hidden_layers(plan, shape, net, init)
+    flatten_before = sum(isinstance(recipe, Conv2dBranch) for recipe in plan)
+    # Frames of 0 to 255 are brought to 0 to 1; MinAtar's grids are 0 and 1 already.
+    scale = 1 / 255 if env.frames > 1 else 1.0
+    return Encoder(hidden, flatten_before, scale)
+
+
+def _hidden_layers(
+    plan: Sequence[Conv2dBranch | LinearBranch], shape: tuple[int, ...], net: NetSpec, init: Init
+) -> list[Hidden]:
+    variant, last = _LAST.get(net.layer, (net.layer, 1 if net.where == "last" else len(plan)))
+    normed = 1 if net.where == "last" else len(plan)
+    hidden: list[Hidden] = []
+    features, size = shape[0], shape[1:]
+    for remaining, recipe in zip(range(len(plan), 0, -1), plan, strict=True):
+        if isinstance(recipe, LinearBranch):
+            for extent in size:
+                features *= extent
+            size = ()
+        else:
+            kernel, stride = recipe.kernel_size, recipe.stride
+            assert isinstance(kernel, int)
+            assert isinstance(stride, int)
+            size = tuple((extent - kernel) // stride + 1 for extent in size)
+        norm = net.norm if net.norm != "none" and remaining <= normed else None
+        if norm == "layer_map" and isinstance(recipe, LinearBranch):
+            norm = "layer"  # a vector has no map: its features are all there is
+        hidden.append(
+            Hidden(
+                variant if remaining <= last else "plain",
+                recipe.varied(inputs=features, activation=net.activation, norm=norm),
+                init,
+            )
+        )
+        features = hidden[-1].outputs
+    return hidden

@@ -1,0 +1,80 @@
+"""A hidden layer of a network: marked for the diagnosis, and able to be drawn anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from hadamard.layers import Recipe, build
+
+Init = Literal["default", "orthogonal", "he"]
+
+
+class Hidden(nn.Module):
+    """One layer of any variant. Its output, after the product, is what is measured.
+
+    ``readers`` are the affine maps that read it; a recycled neuron's outgoing weights are there.
+    """
+
+    def __init__(self, variant: str, recipe: Recipe, init: Init) -> None:
+        super().__init__()
+
+        def draw() -> nn.Module:
+            return initialised(build(variant, recipe), init)
+
+        self.layer = draw()
+        self.draw: Callable[[], nn.Module] = draw
+        # A plain list: the readers belong to other layers, and are not saved with this one.
+        self.readers: list[nn.Module] = []
+
+    @property
+    def outputs(self) -> int:
+        """Features (channels) handed on."""
+        outputs: int = self.layer.outputs  # type: ignore[assignment]
+        return outputs
+
+    @property
+    def dormancy_kind(self) -> str:
+        """How the diagnosis judges the output."""
+        for module in self.layer.modules():
+            if hasattr(module, "dormancy_kind"):
+                return str(module.dormancy_kind)
+            if isinstance(module, nn.ReLU):
+                return "relu"
+        return "tanh"
+
+    @property
+    def affine(self) -> nn.Module:
+        """The affine map whose rows are this layer's incoming weights, all branches together."""
+        return next(m for m in self.layer.modules() if isinstance(m, nn.Linear | nn.Conv2d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        out: Tensor = self.layer(x)
+        return out
+
+
+def initialised(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.Module:
+    """Draw a layer's affine weights anew, each branch on its own, and zero its biases.
+
+    ``orthogonal`` is PPO's, ``he`` (truncated normal, fan-in) that of PQN's JAX release;
+    ``default`` leaves PyTorch's as drawn.
+    """
+    if init == "default":
+        return layer
+    branches = getattr(layer, "branch_count", 1)
+    for module in layer.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            for weight in module.weight.data.chunk(branches):
+                if init == "orthogonal":
+                    nn.init.orthogonal_(weight, gain)
+                else:
+                    # 0.8796 is the deviation of a unit normal cut at two deviations.
+                    deviation = gain / math.sqrt(weight[0].numel()) / 0.87962566
+                    nn.init.trunc_normal_(weight, 0.0, deviation, -2 * deviation, 2 * deviation)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return layer

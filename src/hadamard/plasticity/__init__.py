@@ -1,0 +1,1 @@
+"""Interventions during training that keep a network plastic."""

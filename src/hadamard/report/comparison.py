@@ -1,0 +1,553 @@
+"""One page that compares training runs: what the numbers say, and the figures behind it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hadamard import __version__
+from hadamard.report import figures
+from hadamard.report.figures import Curve, VariantStyle
+from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
+from hadamard.report.runs import (
+    PARTS,
+    FloatArray,
+    RunData,
+    Section,
+    Variant,
+    changed,
+    flat,
+    sections,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Full separation of the seeds that is rarer than this among equal variants counts as a result.
+_SURPRISING = 0.05
+_FEW_SEEDS = 10
+# What a label already says, or what is allowed to differ between the runs of a variant.
+_SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
+_NOT_SETTINGS = ("env", "seed", "run_dir", "device")
+
+
+def number(value: float) -> str:
+    """Write a score: three digits, or all digits before the point.
+
+    Examples:
+        >>> number(12345.6), number(23.456), number(-0.01234)
+        ('12,346', '23.5', '-0.0123')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Write a share."""
+    return f"{value:.1%}"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A final number of a run, and the words for it."""
+
+    key: str
+    name: str
+    text: Callable[[float], str]
+    above: str
+    below: str
+
+
+_SCORE = Measure("score", "final score", number, "higher", "lower")
+_DORMANT = Measure("dormant_fraction", "dormant neurons", percent, "more", "fewer")
+_RANK = Measure("effective_rank", "effective rank", number, "higher", "lower")
+_HIDDEN_BIAS = Measure("hidden_bias_share", "hidden bias", percent, "larger", "smaller")
+_HEALTH = (_DORMANT, _RANK, _HIDDEN_BIAS)
+
+
+def write_comparison(
+    path: str | os.PathLike[str],
+    runs: Sequence[RunData],
+    title: str,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write one self-contained page that compares the runs.
+
+    ``defaults`` has the default spec of each algorithm, as in a run's config. With it the
+    commands on the page name only what differs from it, without it every setting.
+    """
+    if not runs:
+        raise ValueError("nothing to compare: runs is empty")
+    parts = sections(runs)
+    labels = dict.fromkeys(variant.label for part in parts for variant in part.variants)
+    styles = {label: figures.variant_style(i) for i, label in enumerate(labels)}
+    finished = sum(run.finished for run in runs)
+    body = [
+        f'<p class="meta">{_count(len(runs), "run")}, '
+        f"{'all' if finished == len(runs) else finished} finished · Hadamard {__version__}</p>",
+        '<div class="verdict"><h2>What the numbers say</h2>',
+        *(_reading_html(part, with_name=len(parts) > 1) for part in parts),
+        "</div>",
+        *(_section_html(part, styles, defaults or {}) for part in parts),
+        f"<h2>How to read this</h2>{terms_html(_terms(runs))}",
+    ]
+    write_document(path, title, "\n".join(body))
+
+
+# What the numbers say
+
+
+class Finding(NamedTuple):
+    """One comparison in words."""
+
+    headline: str
+    details: list[str]
+
+
+def reading(section: Section) -> list[Finding]:
+    """Say what came out, computed from the numbers and whatever they are."""
+    found = []
+    for variant in section.variants:
+        baseline = section.baseline(variant)
+        if baseline is not None:
+            found.append(_against(variant, baseline))
+    if not found:
+        (only,) = section.variants
+        headline = f"{only.label} is the only variant: there is nothing to compare it with."
+        found.append(Finding(headline, [_sentence(m, only) for m in (_SCORE, *_HEALTH)]))
+    return found
+
+
+def _against(variant: Variant, baseline: Variant) -> Finding:
+    """Compare a variant with its baseline."""
+    pair = (variant, baseline)
+    names = f"{variant.label} against {baseline.label}"
+    ours, theirs = (_finite(v.finals("score")) for v in pair)
+    order = _order(ours, theirs)
+    score = _sentence(_SCORE, *pair)
+    if order == "missing":
+        headline = f"{names}: the scores cannot be compared yet."
+        score = " ".join(
+            f"{v.label} has no finished {'episode' if v.finished else 'run'}."
+            for v in pair
+            if not _finite(v.finals("score")).size
+        )
+    elif order == "equal":
+        headline = f"{names}: the same score in every seed."
+    elif order == "overlap":
+        headline = f"{names}: these seeds show no difference in score."
+        score += " The seeds' ranges overlap, so nothing can be concluded."
+    elif min(ours.size, theirs.size) == 1:
+        headline = f"{names}: a {_word(_SCORE, order)} score, but one seed is no evidence."
+        score += " It could be chance, so nothing can be concluded."
+    else:
+        # Of all ways to deal the scores out, two leave the groups apart, one each way round.
+        chance = 2 / math.comb(ours.size + theirs.size, ours.size)
+        headline = _apart(variant, baseline, order == "above", chance <= _SURPRISING)
+        score += (
+            f" {ours.size} and {theirs.size} seeds of equal variants would lie apart like this "
+            f"in {100 * chance:.2g}% of cases"
+            + (", too often to conclude anything." if chance > _SURPRISING else ".")
+        )
+    health = {measure: _finals_order(measure, *pair) for measure in _HEALTH}
+    details = [score]
+    if set(health.values()) == {"missing"}:
+        details.append("The representations cannot be compared: a diagnosis is missing.")
+    else:
+        details += [_sentence(measure, *pair) for measure in _HEALTH]
+    if health[_DORMANT] == "below" and health[_RANK] == "above" and order != "above":
+        details.append("So the representation is healthier, and the score does not show it.")
+    return Finding(headline, details + _other_changes(*pair))
+
+
+def _apart(variant: Variant, baseline: Variant, higher: bool, surprising: bool) -> str:
+    """Say that no seed of one variant reaches the other's."""
+    ours, theirs = variant.label, baseline.label
+    if higher and surprising:
+        return f"{ours} scored better than {theirs}, in every seed."
+    if higher:
+        return f"{ours} scored higher than {theirs} in every seed, but the seeds are too few."
+    # Another activation is an alternative; only a changed layer is meant to help.
+    activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
+    helped = "did not help: it scored" if len(activations) == 1 else "scored"
+    if surprising:
+        return f"{ours} {helped} worse than {theirs}, in every seed."
+    return f"{ours} {helped} lower than {theirs} in every seed, but the seeds are too few."
+
+
+def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
+    """Tell one measure, of one variant or of two."""
+    name = measure.name.capitalize()
+    if baseline is None:
+        return f"{name}: {_told(measure, variant)}."
+    order = _finals_order(measure, variant, baseline)
+    words = {"equal": "the same", "overlap": "the seeds' ranges overlap"}
+    if order in ("above", "below"):
+        words[order] = _word(measure, order)
+    # The score's headline says how it compares.
+    end = f", {words[order]}" if order in words and measure is not _SCORE else ""
+    return f"{name}: {_told(measure, variant)} against {_told(measure, baseline)}{end}."
+
+
+def _other_changes(variant: Variant, baseline: Variant) -> list[str]:
+    old, new = baseline.runs[0].spec, variant.runs[0].spec
+    also = [
+        f"{name} ({new.get(name)} against {old.get(name)})"
+        for name in changed(old, new)
+        if name not in _SAID
+    ]
+    return [f"Mind that they also differ in {', '.join(also)}."] if also else []
+
+
+def notes(section: Section) -> list[str]:
+    """Say what limits all of the section's comparisons."""
+    told = []
+    for run in section.runs:
+        if not run.finished:
+            share = min(run.reached / run.steps, 1)
+            told.append(
+                f"{run.label}, seed {run.seed}, is not finished ({share:.0%} of its steps): the "
+                "curves show it, the final numbers leave it out."
+            )
+        if run.lost_episodes:
+            told.append(
+                f"{run.label}, seed {run.seed}: {_count(run.lost_episodes, 'episode')} left out "
+                "whose score is not a finite number."
+            )
+    counts = [len(variant.finished) for variant in section.variants]
+    if 0 < min(counts) < _FEW_SEEDS:
+        seeds = "One seed is" if max(counts) == 1 else f"{_range(counts)} seeds are"
+        told.append(f"{seeds} few: scores in deep RL vary widely from seed to seed.")
+    return told
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _finite(values: FloatArray) -> FloatArray:
+    return values[np.isfinite(values)]
+
+
+def _order(ours: FloatArray, theirs: FloatArray) -> str:
+    """Tell how the ranges of finite values lie: above, below, overlap, equal or missing."""
+    if not ours.size or not theirs.size:
+        return "missing"
+    if ours.min() > theirs.max():
+        return "above"
+    if ours.max() < theirs.min():
+        return "below"
+    return "equal" if np.ptp(ours) == np.ptp(theirs) == 0 else "overlap"
+
+
+def _finals_order(measure: Measure, variant: Variant, baseline: Variant) -> str:
+    return _order(_finite(variant.finals(measure.key)), _finite(baseline.finals(measure.key)))
+
+
+def _word(measure: Measure, order: str) -> str:
+    return measure.above if order == "above" else measure.below
+
+
+def _told(measure: Measure, variant: Variant) -> str:
+    """Write a measure's mean over the finished seeds, with their range and any that lack it."""
+    values = variant.finals(measure.key)
+    finite = _finite(values)
+    if not finite.size:
+        return "not measured"
+    notes = []
+    if finite.size < values.size:
+        notes.append(f"{finite.size} of {values.size} seeds")
+    elif measure is _SCORE:
+        notes.append(_count(values.size, "seed"))
+    if finite.size > 1:
+        notes.append(f"{measure.text(finite.min())} to {measure.text(finite.max())}")
+    mean = measure.text(float(finite.mean()))
+    return f"{mean} ({', '.join(notes)})" if notes else mean
+
+
+def _count(amount: int, noun: str) -> str:
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def _reading_html(section: Section, with_name: bool) -> str:
+    name = f"<h3>{escape(section.name)}</h3>" if with_name else ""
+    findings = "".join(
+        f"<p><strong>{escape(headline)}</strong></p>"
+        f"<ul>{''.join(f'<li>{escape(detail)}</li>' for detail in details)}</ul>"
+        for headline, details in reading(section)
+    )
+    return name + findings + "".join(f'<p class="note">{escape(n)}</p>' for n in notes(section))
+
+
+# The figures and the table
+
+
+def _section_html(
+    section: Section,
+    styles: Mapping[str, VariantStyle],
+    defaults: Mapping[str, Mapping[str, Any]],
+) -> str:
+    return "\n".join(
+        [
+            f"<h2>{escape(section.name)}</h2>",
+            _legend(section, styles),
+            _learning(section, styles),
+            _table(section),
+            _hidden_bias(section, styles),
+            _densities(section),
+            _what_was_run(section, defaults),
+        ]
+    )
+
+
+def _legend(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+    entries = "".join(
+        f"<li>{svg(figures.swatch(styles[v.label]), v.label)} {escape(v.label)}</li>"
+        for v in section.variants
+    )
+    return f'<ul class="legend">{entries}</ul>'
+
+
+def _figure(figure: Figure, name: str, caption: str = "") -> str:
+    told = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    picture = f'<div role="img" aria-label="{escape(name)}">{svg(figure, name)}</div>'
+    return f"<figure>{picture}{told}</figure>"
+
+
+def _health_curves(
+    section: Section, styles: Mapping[str, VariantStyle], measure: str
+) -> list[Curve]:
+    found = []
+    for variant in section.variants:
+        steps, values = variant.health_curve(measure)
+        if np.isfinite(values).any():
+            found.append(Curve(styles[variant.label], steps, values))
+    return found
+
+
+def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+    grid = section.grid()
+    scores = [Curve(styles[v.label], grid, v.score_curve(grid)) for v in section.variants]
+    dormant = _health_curves(section, styles, "dormant_fraction")
+    dormant = [Curve(c.style, c.steps, 100 * c.values) for c in dormant]
+    panels = [figures.curves(scores, "Score", "score per episode")]
+    if dormant:
+        ranks = _health_curves(section, styles, "effective_rank")
+        panels += [
+            figures.curves(dormant, "Dormant neurons", "share of the layer (%)", from_zero=True),
+            figures.curves(ranks, "Effective rank", _rank_label(section), from_zero=True),
+        ]
+    drawn = "".join(
+        _figure(panel, f"{section.name}: {panel.axes[0].get_title()} over training")
+        for panel in panels
+    )
+    health = "Dormant neurons and effective rank are those of the representation, the last "
+    health += "hidden layer." if dormant else "hidden layer; no diagnosis of it was written."
+    return (
+        f'<div class="panels">{drawn}</div><p class="caption">Score: mean of the last 100 '
+        "training episodes, of all so far while there are fewer. "
+        f"{escape(health)} {_seeds_caption(section)}</p>"
+    )
+
+
+def _seeds_caption(section: Section) -> str:
+    counts = [len(variant.runs) for variant in section.variants]
+    if max(counts) == 1:
+        return "One seed for each variant, so there is no range to show."
+    return (
+        f"{_range(counts)} seeds for each variant. Thick: their mean, where every seed has a "
+        "value. Thin: each seed. Shaded: from the lowest to the highest seed, not a confidence "
+        "interval."
+    )
+
+
+def _rank_label(section: Section) -> str:
+    full = {r for run in section.runs for r in _finite(run.health["full_rank"])}
+    return f"directions (of {full.pop():g})" if len(full) == 1 else "directions"
+
+
+def _table(section: Section) -> str:
+    columns: dict[str, Callable[[Variant], str]] = {
+        "variant": lambda v: v.label,
+        "score by seed": lambda v: " · ".join(_seed_cell(run) for run in v.runs),
+        "score": lambda v: _cell(v, "score", number),
+        "greedy score": lambda v: _cell(v, "greedy", number),
+        "dormant": lambda v: _cell(v, "dormant_fraction", percent),
+        "effective rank": _rank_cell,
+        "hidden bias": lambda v: _cell(v, "hidden_bias_share", percent),
+        "steps/s": lambda v: _cell(v, "steps_per_second", number),
+    }
+    cells = {name: [cell(v) for v in section.variants] for name, cell in columns.items()}
+    cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
+    caption = (
+        "At the end, means over the finished seeds. Scores are means of the last 100 episodes, "
+        "health is that of the last diagnosis."
+    )
+    return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
+
+
+def _seed_cell(run: RunData) -> str:
+    score = run.final("score")
+    told = number(score) if math.isfinite(score) else "–"
+    return told if run.finished else f"({told} at {run.reached:,} steps)"
+
+
+def _cell(variant: Variant, measure: str, text: Callable[[float], str]) -> str:
+    finite = _finite(variant.finals(measure))
+    return text(float(finite.mean())) if finite.size else "–"
+
+
+def _rank_cell(variant: Variant) -> str:
+    rank, full = (_cell(variant, name, number) for name in ("effective_rank", "full_rank"))
+    return rank if "–" in (rank, full) else f"{rank} / {full}"
+
+
+def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+    lines = _health_curves(section, styles, "hidden_bias_share")
+    if not lines:
+        return ""
+    lines = [Curve(c.style, c.steps, 100 * c.values) for c in lines]
+    shares = {
+        v.label: {part: _finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
+        for v in section.variants
+    }
+    bars = {
+        label: {part: float(values.mean()) for part, values in parts.items()}
+        for label, parts in shares.items()
+        if all(values.size for values in parts.values())
+    }
+    drawn = _figure(
+        figures.curves(lines, "Hidden bias", "share of contribution (%)", from_zero=True),
+        f"{section.name}: hidden bias over training",
+    )
+    if bars:
+        drawn += _figure(figures.contributions(bars), f"{section.name}: parts at the end")
+    absent = [v.label for v in section.variants if v.label not in bars]
+    unmeasured = f" Not measured at the end: {', '.join(absent)}." if absent else ""
+    return (
+        "<h3>What the next layer receives</h3>"
+        f'<div class="panels">{drawn}</div><p class="caption">Left over training, right at the '
+        f"last diagnosis as means over the finished seeds.{escape(unmeasured)}</p>"
+    )
+
+
+def _densities(section: Section) -> str:
+    drawn = []
+    for variant in section.variants:
+        run = next((run for run in variant.runs if run.snapshots), None)
+        if run is None:
+            continue
+        last = "how it ended" if run.finished else "so far"
+        whens = ["how it began", last] if len(run.snapshots) > 1 else [last]
+        grids = [
+            _figure(
+                figures.kde_grid(snapshot.grid),
+                f"{section.name}: {variant.label} at step {snapshot.step}",
+                f"{variant.label}, seed {run.seed}: {when} ({snapshot.step:,} steps)",
+            )
+            for snapshot, when in zip(run.snapshots, whens, strict=True)
+        ]
+        drawn.append(f'<div class="grids">{"".join(grids)}</div>')
+    if not drawn:
+        return ""
+    return (
+        "<h3>What single neurons do</h3><p>Kernel densities of up to 16 neurons of the "
+        "representation, evenly spread. Red outlines mark dormant neurons: whatever the input, "
+        "their output is the same.</p>" + "".join(drawn)
+    )
+
+
+# What was run
+
+
+def _what_was_run(section: Section, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+    runs = section.runs
+    facts = {
+        "algorithm": section.algorithm,
+        "environment": section.env,
+        "budget": _joined(f"{run.steps:,}" for run in runs) + " steps",
+        "versions": ", ".join(
+            f"{name} {_joined(run.versions.get(name, 'none') for run in runs)}"
+            for name in dict.fromkeys(name for run in runs for name in run.versions)
+        ),
+        "commit": _joined(run.commit or "not recorded" for run in runs),
+    }
+    settings = dict.fromkeys(name for run in runs for name in run.spec)
+    values = {
+        name: [_joined(_setting(run.spec.get(name)) for run in v.runs) for v in section.variants]
+        for name in settings
+        if name not in _NOT_SETTINGS
+    }
+    differing = {name: column for name, column in values.items() if len(set(column)) > 1}
+    seeds = [", ".join(str(run.seed) for run in v.runs) for v in section.variants]
+    labels = [variant.label for variant in section.variants]
+    shared = "\n".join(f"{n} = {column[0]}" for n, column in values.items() if n not in differing)
+    commands = "".join(
+        f"<p>{escape(variant.label)}</p><pre>"
+        + escape("\n".join(command(run, defaults.get(run.algorithm)) for run in variant.runs))
+        + "</pre>"
+        for variant in section.variants
+    )
+    return (
+        f"<h3>What was run</h3>{terms_html(facts)}<p>Seeds, and the settings that differ:</p>"
+        + columns_html({"variant": labels, "seeds": seeds, **differing}, "words")
+        + f"<details><summary>Settings they share</summary><pre>{escape(shared)}</pre></details>"
+        f"<details><summary>Commands that repeat the runs</summary>{commands}</details>"
+    )
+
+
+def _joined(values: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(values))
+
+
+def _setting(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
+    """Return the command that repeats a run, naming what differs from the default spec.
+
+    Without the default every setting that can change the result is named.
+    """
+    known = flat(default) if default is not None else {}
+    words = ["hadamard", "train", run.algorithm, "--env", run.env, "--seed", str(run.seed)]
+    for name, value in run.spec.items():
+        if name in _NOT_SETTINGS or (name in known and _setting(known[name]) == _setting(value)):
+            continue
+        if default is None and name.startswith("train.") and name != "train.steps":
+            continue
+        head, _, last = name.rpartition(".")
+        # As the command line spells names: lambda_ keeps its underscore.
+        last = re.sub("(?<=[a-z0-9])_(?=[a-z0-9])", "-", last)
+        prefix = f"--{head}." if head else "--"
+        if isinstance(value, bool):
+            words.append(f"{prefix}{'' if value else 'no-'}{last}")
+        else:
+            items = value if isinstance(value, list | tuple) else [value]
+            words += [f"{prefix}{last}", *map(str, items)]
+    return shlex.join(words)
+
+
+def _terms(runs: Sequence[RunData]) -> dict[str, str]:
+    terms = {
+        "score": "reward of a whole training episode, unclipped, exploration included. Every "
+        "score here is a mean of 100 such episodes.",
+        "seed": "a repetition with other random numbers. A difference smaller than that between "
+        "seeds says nothing.",
+        "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "
+        "overlap. The share of cases named with a score is how often the seeds of two equal "
+        "variants would lie apart by chance, either way round.",
+    }
+    for run in runs:
+        if run.threshold is not None and run.delta is not None:
+            measures = guide(run.threshold, run.delta)
+            return terms | {m: measures[m] for m in ("dormant", "effective rank", "hidden bias")}
+    return terms

@@ -1,0 +1,423 @@
+"""The one loop: act, step, observe, log, diagnose, save."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadamard import analyse, envs
+from hadamard.core import checkpoint, discover
+from hadamard.core.config import RunSpec, from_dict, overridden, to_dict
+from hadamard.core.random import child_seed
+from hadamard.core.run import Run, RunError
+from hadamard.core.types import Agent, Envs, Metrics, State
+from hadamard.evaluate import GreedyPlay
+from hadamard.experiments.defaults import overrides
+from hadamard.plasticity.redo import ReDo
+from hadamard.progress import Progress, make_progress
+from hadamard.trackers import Mirrors
+
+ALGORITHMS = "hadamard.algos"
+# The score of a run at any moment is the mean over this many of its last training episodes.
+SCORE_EPISODES = 100
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; the checkpoint is written."""
+
+
+class Diverged(RuntimeError):
+    """A loss or a weight is not finite any more."""
+
+
+def default_spec(algorithm: str, env: str = "minatar/breakout") -> RunSpec[Any]:
+    """Return an algorithm's settings for an environment before anything is chosen."""
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    spec: RunSpec[Any] = RunSpec(algo=module.Config(), net=module.NET, env=env)
+    return overridden(spec, overrides(algorithm, env))  # type: ignore[no-any-return]
+
+
+def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
+    """Name a run after what sets it apart."""
+    parts = [algorithm, spec.env.replace("/", "-"), spec.net.layer, spec.net.activation]
+    parts += [] if spec.net.norm == "none" else [spec.net.norm]
+    parts += ["redo"] if spec.redo.enabled else []
+    return str(Path("runs") / "_".join([*parts, f"seed{spec.seed}"]))
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device asked for, or the best one for ``auto``."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {name}: torch sees no GPU here; use --device cpu")
+    return device
+
+
+def train(
+    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+) -> dict[str, Any]:
+    """Train a new run and return its summary.
+
+    Everything that can be wrong with the settings is found before the folder is made.
+    """
+    spec = replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec))
+    assert spec.run_dir is not None
+    taken = Path(spec.run_dir) / "config.json"
+    if taken.exists():
+        Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # says why not
+    trainer = Trainer(algorithm, spec)
+    try:
+        run = Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})
+        return trainer.fit(run, progress, resume=False)
+    finally:
+        trainer.close()
+
+
+def resume(path: str, progress: Callable[..., Progress] = make_progress) -> dict[str, Any]:
+    """Go on with an interrupted run from its last whole checkpoint."""
+    run, algorithm, spec = open_run(path)
+    if (summary := run.done) is not None:
+        return summary
+    run.lock()
+    trainer = Trainer(algorithm, replace(spec, run_dir=str(run.path)))
+    try:
+        return trainer.fit(run, progress, resume=True)
+    finally:
+        trainer.close()
+
+
+def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
+    """Open a run folder and read its settings."""
+    run = Run.open(path)
+    config = run.config
+    algorithm: str = config["algorithm"]
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    try:
+        values = dict(config["spec"])
+        algo = from_dict(module.Config, values.pop("algo"), "config.json: spec.algo")
+        spec = from_dict(RunSpec, {**values, "algo": None}, "config.json: spec")
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunError(f"{run.path} cannot be opened: {error}") from error
+    return run, algorithm, replace(spec, algo=algo)
+
+
+def make_agent(algorithm: str, spec: RunSpec[Any], made: Envs, device: torch.device) -> Agent:
+    """Build an algorithm's agent for an environment."""
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    agent: Agent = module.build(made.spec, spec, device)
+    return agent
+
+
+class Trainer:
+    """A run's parts and the loop over them."""
+
+    def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
+        self.algorithm, self.spec = algorithm, spec
+        self.device = choose_device(spec.device)
+        self.step = 0
+        self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
+        self.greedy_scores: deque[float] = deque(maxlen=SCORE_EPISODES)
+        self.facts: dict[str, Any] = {}
+        self.clock = Clock()
+        self.episodes = 0
+        self.greedy: GreedyPlay | None = None
+        self.envs = self._make_envs(spec.algo.num_envs, 10, training=True)
+        try:
+            self.agent = make_agent(algorithm, spec, self.envs, self.device)
+            if spec.train.greedy_envs:
+                greedy = self._make_envs(spec.train.greedy_envs, 11, training=False)
+                self.greedy = GreedyPlay(self.agent, greedy)
+        except BaseException:
+            self.close()
+            raise
+        redo = spec.redo
+        if redo.enabled:
+            self.agent.after_update = ReDo(
+                self.agent.network, self.agent.optimiser, redo.tau, redo.period, spec.seed
+            )
+        self.recent = analyse.RecentObservations(spec.train, self.device)
+        self.obs = torch.empty(0)
+
+    def _make_envs(self, count: int, purpose: int, *, training: bool) -> Envs:
+        train = self.spec.train
+        return envs.make(
+            self.spec.env,
+            child_seed(self.spec.seed, purpose),
+            count,
+            self.device,
+            training=training,
+            exact=train.exact_resume,
+            workers=train.env_workers if training else 0,
+        )
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """All that a checkpoint holds."""
+        parts: dict[str, Any] = {f"agent.{name}": part for name, part in self.agent.parts.items()}
+        parts |= {"envs": self.envs, "recent": self.recent, "loop": self}
+        return parts | ({"greedy": self.greedy} if self.greedy is not None else {})
+
+    def state_dict(self) -> State:
+        """Return the loop's own state."""
+        return {
+            "obs": self.obs if self.envs.exact else None,
+            "episodes": self.episodes,
+            "scores": list(self.scores),
+            "greedy_scores": list(self.greedy_scores),
+            "facts": self.facts,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Return to a saved state of the loop."""
+        self.episodes = state["episodes"]
+        self.scores.extend(state["scores"])
+        self.greedy_scores.extend(state["greedy_scores"])
+        self.facts = dict(state["facts"])
+        if state["obs"] is not None:
+            self.obs = state["obs"].to(self.device)
+
+    def fit(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> dict[str, Any]:
+        """Run the loop to its end, or until a signal asks to stop."""
+        self.open(run, progress, resume=resume)
+        try:
+            with stop_signals() as stopping:
+                while self.step < self.spec.train.steps or not self.agent.settled:
+                    self.iterate()
+                    if stopping() and self.agent.settled:
+                        self.save()
+                        raise Interrupted(str(run.path))
+            return self._finish()
+        finally:
+            self.progress.close()
+            self.mirrors.close()
+
+    def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
+        """Bind the parts to a run folder, from its last checkpoint or from the start."""
+        self.run, train = run, self.spec.train
+        if resume and (run.path / "checkpoints").is_dir():
+            self._load()
+        else:
+            run.cut(-1)
+            self.obs = self.envs.reset()
+            self.agent.begin(self.obs)
+        net = self.spec.net
+        title = (
+            f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
+            f"seed {self.spec.seed}, {self.device} -> {run.path}"
+        )
+        self.progress = progress(title, train.steps, self.step)
+        self.mirrors = Mirrors(
+            run.path, tensorboard=train.tensorboard, wandb=train.wandb, config=to_dict(self.spec)
+        )
+
+    def _load(self) -> None:
+        self.step, troubles = checkpoint.load(self.run.path / "checkpoints", self.parts)
+        for trouble in troubles:
+            warnings.warn(f"an older checkpoint is used: {trouble}", stacklevel=2)
+        self.run.cut(self.step)
+        if not self.envs.exact:
+            self.obs = self.envs.reset()
+            self.agent.begin(self.obs)
+        for row in self.run.rows("timing"):
+            self.clock.before = row["seconds"]
+
+    def iterate(self) -> None:
+        """Take one step everywhere, and do whatever has come due."""
+        clock, agent, before = self.clock, self.agent, self.step
+        self.recent.add(before, self.obs)
+        with clock("acting"):
+            action, extra = agent.act(self.obs)
+        with clock("stepping"):
+            step = self.envs.step(action)
+        self.step += self.envs.num_envs
+        for episode in step.episodes:
+            self.episodes += 1
+            self.scores.append(episode.score)
+            self.run.write("episodes", {"step": self.step, **episode._asdict()})
+        with clock("learning"):
+            metrics = agent.observe(self.obs, action, extra, step)
+        self.obs = step.obs
+        if metrics is not None:
+            self._watch(metrics)
+        if self.greedy is not None:
+            with clock("greedy play"):
+                self._play_along(self.greedy)
+        every = self.spec.train
+        diagnosed = self._examine() if self._due(every.health_every, before) else None
+        if self._due(every.log_every, before):
+            self._log()
+        self._save_due = self._save_due or self._due(every.checkpoint_every, before)
+        if diagnosed is not None and self._save_due:
+            self.run.write("kde", {"step": self.step, **analyse.kde_row(diagnosed)})
+        if self._save_due and agent.settled:
+            self.save()
+
+    _save_due = False
+    _latest: Metrics | None = None
+    _finite: Tensor | None = None
+
+    def _due(self, every: int, before: int) -> bool:
+        return every > 0 and self.step // every > before // every
+
+    def _watch(self, metrics: Metrics) -> None:
+        """Remember the newest measurements, and without waiting whether all were finite."""
+        self._latest = metrics
+        finite = torch.isfinite(metrics["loss"])
+        self._finite = finite if self._finite is None else self._finite & finite
+
+    def _play_along(self, greedy: GreedyPlay) -> None:
+        for episode in greedy.step():
+            self.greedy_scores.append(episode.score)
+            row = {"step": self.step, "score": episode.score, "length": episode.length}
+            self.run.write("eval", row)
+
+    def _examine(self) -> Any:
+        with self.clock("health"):
+            diagnosis = analyse.examine(
+                self.agent.network, self.recent.take(), self.spec.train, self.spec.seed, self.step
+            )
+            self.run.write("health", {"step": self.step, **analyse.health_row(diagnosis)})
+        layer = diagnosis[-1]
+        self.facts.update(
+            dormant=layer.dormant_fraction, rank=layer.effective_rank, full_rank=layer.full_rank
+        )
+        for measured in diagnosis:
+            values = measured.to_dict()
+            shown = {f"health/{measured.name}/{key}": values[key] for key in values}
+            self.mirrors.add(shown, self.step)
+        return diagnosis
+
+    def _log(self) -> None:
+        self._check_finite()
+        self.facts["score"] = mean(self.scores)
+        self.facts["greedy"] = mean(self.greedy_scores)
+        row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
+        row |= {"episodes": self.episodes, **self.agent.schedules()}
+        row |= {name: float(value) for name, value in (self._latest or {}).items()}
+        self.run.write("train", row)
+        timing = self.clock.row(self.step)
+        self.run.write("timing", timing)
+        self.run.flush()
+        shown = {f"train/{key}": value for key, value in row.items() if key != "step"}
+        shown["train/greedy_score"] = self.facts["greedy"]
+        shown["train/seconds"] = timing["seconds"]
+        self.mirrors.add(shown, self.step)
+        self.progress.update(self.step, self.facts)
+
+    def _check_finite(self) -> None:
+        """Stop before anything that is not a number is learned from any longer, or saved."""
+        trouble = None
+        if self._finite is not None and not bool(self._finite):
+            trouble = "the loss is not finite"
+        elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
+            trouble = "a weight is not finite"
+        if trouble is None:
+            return
+        self.run.flush()
+        kept = sorted((self.run.path / "checkpoints").glob("step-*"))
+        last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written"
+        raise Diverged(
+            f"{self.algorithm} diverged: {trouble} at step {self.step:,}; {last}. Try a smaller "
+            "--algo.learning-rate, or another --net.activation or --net.norm"
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint, with the streams on the disk before it."""
+        self._check_finite()
+        self._save_due = False
+        with self.clock("saving"):
+            self.run.flush(to_disk=True)
+            checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
+
+    def _finish(self) -> dict[str, Any]:
+        self._log()
+        self.save()
+        summary = {
+            "steps": self.step,
+            "score": mean(self.scores),
+            "greedy_score": mean(self.greedy_scores),
+            "episodes": self.episodes,
+            "seconds": round(self.clock.seconds, 1),
+        }
+        self.run.finish(summary)
+        return summary
+
+    def close(self) -> None:
+        """Give the environments and the folder free."""
+        self.envs.close()
+        if self.greedy is not None:
+            self.greedy.envs.close()
+        if hasattr(self, "run"):
+            self.run.close()
+
+
+class Clock:
+    """Where the time goes; parts of one run may have been timed by earlier processes."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self.began = time.perf_counter()
+        self.spent: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole run so far."""
+        return self.before + time.perf_counter() - self.began
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Count the time spent inside to a part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
+
+    def row(self, step: int) -> dict[str, Any]:
+        """Return a row of timing.jsonl: this process's seconds by part."""
+        parts = {name: round(seconds, 3) for name, seconds in self.spent.items()}
+        return {"step": step, "seconds": round(self.seconds, 3), "parts": parts}
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Turn SIGTERM and SIGINT into a flag; a second SIGINT interrupts at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _frame: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        old: Mapping[int, Any] = {n: signal.signal(n, ask) for n in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not in the main thread, where signals are somebody else's
+        old = {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def mean(values: deque[float]) -> float | None:
+    """Return the mean, or None of nothing."""
+    return math.fsum(values) / len(values) if values else None

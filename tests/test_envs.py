@@ -1,0 +1,700 @@
+"""Every suite keeps the contract, and each keeps its own protocol."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hadamard import envs as suites
+from hadamard.core.types import Envs, Step
+from hadamard.envs import MissingExtra, atari, make, minatar
+from hadamard.envs.common import spread
+from hadamard.envs.workers import EnvironmentFailure, WorkerEnvs
+
+# A heavy suite is represented by the tasks that differ in kind.
+CHOSEN = {"atari": ("Breakout", "Pong")}
+PLAIN = (dict, list, torch.Tensor, np.ndarray, int, float, bool, str, type(None))
+
+
+def every_task() -> list[Any]:
+    found = []
+    for suite in suites.suites():
+        skip = pytest.mark.skipif(bool(suites.missing(suite)), reason=f"needs the {suite} extra")
+        tasks = CHOSEN.get(suite, suites.tasks(suite))
+        found += [pytest.param(f"{suite}/{task}", False, marks=skip) for task in tasks]
+        if suite == "atari":
+            found += [pytest.param(f"{suite}/{task}", True, marks=skip) for task in tasks]
+    return found
+
+
+every = pytest.mark.parametrize(("name", "exact"), every_task())
+
+
+@contextmanager
+def open_envs(name: str, seed: int = 0, num_envs: int = 3, **options: Any) -> Iterator[Envs]:
+    made = make(name, seed, num_envs, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def play(envs: Envs, steps: int, seed: int = 0) -> list[Step]:
+    random = torch.Generator().manual_seed(seed)
+    return [
+        envs.step(torch.randint(envs.spec.num_actions, (envs.num_envs,), generator=random))
+        for _ in range(steps)
+    ]
+
+
+def assert_same(one: list[Step], two: list[Step]) -> None:
+    assert len(one) == len(two)
+    for step, (a, b) in enumerate(zip(one, two, strict=True)):
+        assert torch.equal(a.obs, b.obs), step
+        assert torch.equal(a.next_obs, b.next_obs), step
+        assert torch.equal(a.reward, b.reward), step
+        assert torch.equal(a.terminated, b.terminated), step
+        assert torch.equal(a.truncated, b.truncated), step
+        assert a.episodes == b.episodes, step
+
+
+def differ(one: list[Step], two: list[Step]) -> bool:
+    return any(
+        not torch.equal(a.obs, b.obs) or not torch.equal(a.reward, b.reward)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def steps_of(name: str) -> int:
+    return 250 if name.startswith("atari") else 400
+
+
+@every
+def test_shapes_and_kinds(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact) as envs:
+        spec, num_envs = envs.spec, envs.num_envs
+        assert num_envs == 3
+        assert spec.num_actions >= 2
+        assert spec.obs_shape[0] % spec.frames == 0
+
+        def check_obs(obs: torch.Tensor, rows: int) -> None:
+            assert obs.shape == (rows, *spec.obs_shape)
+            assert obs.dtype == spec.obs_dtype
+
+        check_obs(envs.reset(), num_envs)
+        for step in play(envs, 60):
+            check_obs(step.obs, num_envs)
+            check_obs(step.next_obs, num_envs)
+            assert step.reward.shape == step.terminated.shape == step.truncated.shape == (num_envs,)
+            assert step.reward.dtype == torch.float32
+            assert step.terminated.dtype == step.truncated.dtype == torch.bool
+            if step.final_index is not None:
+                assert step.final_index.dtype == torch.int64
+                assert step.final_obs is not None
+                check_obs(step.final_obs, len(step.final_index))
+
+
+@every
+def test_ends_are_consistent(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact, training=False) as envs:
+        envs.reset()
+        score = np.zeros(3)
+        length = np.zeros(3, dtype=int)
+        finished = 0
+        for step in play(envs, steps_of(name)):
+            score += step.reward.numpy()
+            length += 1
+            assert not (step.terminated & step.truncated).any()
+            assert step.any_truncated == bool(step.truncated.any())
+            ended = (step.terminated | step.truncated).nonzero().flatten().tolist()
+            reset = [] if step.final_index is None else step.final_index.tolist()
+            assert ended == reset
+            assert [episode.env for episode in step.episodes] == reset
+            assert (step.final_obs is None) == (not reset)
+            for episode in step.episodes:
+                assert episode.score == score[episode.env]
+                assert episode.length == length[episode.env]
+                score[episode.env] = length[episode.env] = 0
+                finished += 1
+        assert finished > 0 or name in ("minatar/freeway", "atari/Pong")
+
+
+@every
+def test_what_is_handed_over_stays_as_it_was(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact) as envs:
+        kept = [envs.reset()]
+        copies = [kept[0].clone()]
+        for step in play(envs, 20):
+            kept += [step.obs, step.next_obs, step.reward]
+            copies += [step.obs.clone(), step.next_obs.clone(), step.reward.clone()]
+        for one, two in zip(kept, copies, strict=True):
+            assert torch.equal(one, two)
+
+
+@every
+def test_a_seed_fixes_the_stream(name: str, exact: bool) -> None:
+    with (
+        open_envs(name, 1, exact=exact) as one,
+        open_envs(name, 1, exact=exact) as two,
+        open_envs(name, 2, exact=exact) as other,
+    ):
+        first, second, third = one.reset(), two.reset(), other.reset()
+        assert torch.equal(first, second)
+        a, b, c = play(one, 100), play(two, 100), play(other, 100)
+        assert_same(a, b)
+        if name.removeprefix("probe/") not in ("constant", "delayed", "action", "truncation"):
+            assert differ(a, c) or not torch.equal(first, third)
+
+
+def assert_plain(state: Any) -> None:
+    assert isinstance(state, PLAIN), type(state)
+    if isinstance(state, dict):
+        assert all(type(key) is str for key in state)
+        for value in state.values():
+            assert_plain(value)
+    elif isinstance(state, list):
+        for value in state:
+            assert_plain(value)
+    else:
+        assert not isinstance(state, np.generic)
+        assert not isinstance(state, np.ndarray) or state.dtype != object
+
+
+@every
+def test_play_continues_from_a_saved_state(name: str, exact: bool) -> None:
+    with open_envs(name, 1, exact=exact) as one, open_envs(name, 7, exact=exact) as two:
+        one.reset()
+        last = play(one, 130)[-1]
+        state = one.state_dict()
+        assert_plain(state)
+        shown: Any = two.load_state_dict(state)
+        if one.exact:
+            assert torch.equal(shown, last.obs)
+            assert_same(play(one, 130, seed=3), play(two, 130, seed=3))
+            # The state was not tied to the environments it came from.
+            shown = two.load_state_dict(state)
+            assert torch.equal(shown, last.obs)
+        else:
+            with open_envs(name, 8, exact=exact) as three:
+                three.load_state_dict(state)
+                assert torch.equal(two.reset(), three.reset())
+                assert_same(play(two, 30), play(three, 30))
+
+
+@every
+def test_a_reset_mid_episode_forgets_it(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact, training=False) as envs:
+        envs.reset()
+        play(envs, 9)
+        envs.reset()
+        length = np.zeros(3, dtype=int)
+        for step in play(envs, 200):
+            length += 1
+            for episode in step.episodes:
+                assert episode.length == length[episode.env]
+                length[episode.env] = 0
+
+
+@every
+def test_bad_actions_are_refused(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact) as envs:
+        envs.reset()
+        with pytest.raises(ValueError, match=r"shape \(3,\).*got \(2,\)"):
+            envs.step(torch.zeros(2, dtype=torch.long))
+        with pytest.raises(ValueError, match=rf"0..{envs.spec.num_actions - 1}, got -1"):
+            envs.step(torch.full((3,), -1))
+        with pytest.raises(ValueError, match="integers"):
+            envs.step(torch.zeros(3))
+        with pytest.raises(RuntimeError, match="without send"):
+            envs.receive()
+        envs.step(torch.zeros(3, dtype=torch.long))
+
+
+@every
+def test_a_state_of_other_environments_is_refused(name: str, exact: bool) -> None:
+    with open_envs(name, exact=exact) as three, open_envs(name, num_envs=2, exact=exact) as two:
+        if three.exact:
+            with pytest.raises(ValueError, match="num_envs=3"):
+                two.load_state_dict(three.state_dict())
+
+
+def test_empty_batches_and_negative_seeds_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        make("probe/constant", 0, 0)
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        make("probe/constant", -1, 2)
+    with pytest.raises(ValueError, match="workers must be 0"):
+        make("probe/constant", 0, 2, workers=-1)
+
+
+def test_discovery() -> None:
+    found = suites.suites()
+    assert {"atari", "minatar", "probe"} <= found.keys()
+    assert "workers" not in found
+    assert "common" not in found
+    assert all(description.endswith(".") for description in found.values())
+    # Names do not mind upper and lower case.
+    assert make("Probe/CONSTANT", 0, 1).num_envs == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("breakout", "'suite/task'.*got 'breakout'"),
+        ("minatar/", "'suite/task'"),
+        ("minatr/breakout", "unknown suite 'minatr'; did you mean 'minatar'.*Known:.*probe"),
+        ("zzz/breakout", r"unknown suite 'zzz'\. Known:"),
+        ("minatar/brakout", "no task 'brakout'; did you mean 'breakout'.*hadamard envs"),
+        ("atari/mspackman", "did you mean 'MsPacman'"),
+    ],
+)
+def test_unknown_names(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(name, 0, 1)
+
+
+def test_a_suite_named_by_hand_refuses_unknown_tasks() -> None:
+    with pytest.raises(ValueError, match="minatar has no task 'pong'; it has: asterix"):
+        minatar.make("pong", 0, 1)
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, package=None: None if name == "minatar" else find_spec(name, package),
+    )
+    assert suites.missing("minatar") == ("minatar",)
+    assert suites.missing("probe") == ()
+    with pytest.raises(MissingExtra, match=r"pip install 'hadamard-rl\[minatar\]'"):
+        make("minatar/breakout", 0, 1)
+    with pytest.raises(ValueError, match="no task"):
+        make("minatar/pong", 0, 1)
+
+
+def test_naming_a_suite_imports_no_other() -> None:
+    code = (
+        "import sys; from hadamard.envs import make, suites; suites(); make('probe/both', 0, 1);"
+        "print([m for m in ('minatar', 'ale_py', 'hadamard.envs.atari') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_probe_values() -> None:
+    ones = torch.ones(64, dtype=torch.long)
+    for task, expected in {"constant": 1.0, "action": 1.0}.items():
+        envs = make(f"probe/{task}", 0, 64)
+        envs.reset()
+        step = envs.step(ones)
+        assert (step.reward == expected).all()
+        assert step.terminated.all()
+    assert (make("probe/action", 0, 64).step(0 * ones).reward == -1).all()
+    for task in ("observed", "both"):
+        envs = make(f"probe/{task}", 0, 64)
+        side = envs.reset()[:, 0]
+        assert set(side.tolist()) == {-1.0, 1.0}
+        right = (side > 0).long()
+        assert torch.equal(envs.step(right).reward, side if task == "observed" else side.abs())
+    envs = make("probe/delayed", 0, 64)
+    assert (envs.reset() == 0).all()
+    first, second = envs.step(ones), envs.step(ones)
+    assert (first.obs == 1).all()
+    assert first.reward.sum() == 0
+    assert not first.terminated.any()
+    assert (second.reward == 1).all()
+    assert second.terminated.all()
+    assert (second.obs == 0).all()
+    assert (second.next_obs == 1).all()
+
+
+def test_probe_truncation_is_never_terminated() -> None:
+    envs = make("probe/truncation", 0, 2)
+    envs.reset()
+    steps = play(envs, 8)
+    assert [step.any_truncated for step in steps] == [False, False, False, True] * 2
+    assert not any(step.terminated.any() for step in steps)
+    assert steps[3].episodes[1] == (1, 4.0, 4)
+
+
+@pytest.mark.parametrize("task", ["image", "image84"])
+def test_probe_images_show_their_side(task: str) -> None:
+    envs = make(f"probe/{task}", 0, 64)
+    obs = envs.reset()
+    half = obs.shape[-1] // 2
+    lit = (obs > 0).flatten(1, 2).any(1)
+    assert (lit.sum(1) == 1).all()
+    right = lit[:, half:].any(1)
+    assert right.any()
+    assert not right.all()
+    assert len(set(lit.long().argmax(1).tolist())) > 4
+    assert (envs.step(right.long()).reward == 1).all()
+    assert envs.spec.frames == (4 if task == "image84" else 1)
+
+
+@pytest.mark.parametrize("game", minatar.tasks())
+@pytest.mark.parametrize("ramping", [False, True])
+def test_minatar_is_the_package(game: str, ramping: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = pytest.importorskip("minatar")
+    monkeypatch.setattr(minatar, "MAX_STEPS", 300)
+    ours = minatar.make(game, 5, 4, ramping=ramping)
+    theirs = []
+    for seed in spread(5, 4):
+        env = package.Environment(game, sticky_action_prob=0.1, difficulty_ramping=ramping)
+        env.seed(seed)
+        env.reset()
+        env.reset()  # once when ours are made, once by reset()
+        theirs.append(env)
+    actions = theirs[0].minimal_action_set()
+    assert ours.spec.num_actions == len(actions)
+    lengths = [0] * 4
+
+    def states() -> torch.Tensor:
+        drawn = np.stack([env.state().transpose(2, 0, 1) for env in theirs])
+        return torch.from_numpy(drawn.astype(np.uint8))
+
+    assert torch.equal(ours.reset(), states())
+    random = np.random.default_rng(0)
+    truncations = terminations = 0
+    for _ in range(700):
+        chosen = random.integers(len(actions), size=4)
+        step = ours.step(torch.from_numpy(chosen))
+        results = [env.act(actions[a]) for env, a in zip(theirs, chosen, strict=True)]
+        assert step.reward.tolist() == [float(reward) for reward, _ in results]
+        assert step.terminated.tolist() == [terminal for _, terminal in results]
+        assert torch.equal(step.next_obs, states())
+        for env in range(4):
+            lengths[env] += 1
+            terminal = results[env][1]
+            truncated = lengths[env] == 300 and not terminal
+            assert bool(step.truncated[env]) == truncated
+            if terminal or truncated:
+                theirs[env].reset()
+                lengths[env] = 0
+                truncations += truncated
+                terminations += terminal
+        assert torch.equal(step.obs, states())
+    assert truncations if game == "freeway" else terminations
+
+
+def test_minatar_episodes_end_at_the_cap() -> None:
+    envs = make("minatar/seaquest", 0, 1)
+    envs.reset()
+    # At the surface with nothing to do: only the cap ends it, or the game its own way.
+    lengths = [e.length for step in play(envs, 1500) for e in step.episodes]
+    assert lengths
+    assert max(lengths) < minatar.MAX_STEPS == 5_000
+
+
+needs_atari = pytest.mark.skipif(bool(suites.missing("atari")), reason="needs the atari extra")
+
+
+@needs_atari
+def test_atari_games_resolve() -> None:
+    from ale_py import roms
+
+    assert len(atari.tasks()) == len(set(atari.tasks())) == 57
+    assert all(roms.get_rom_path(atari.rom(task)) for task in atari.tasks())
+
+
+@needs_atari
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("game", ["Breakout", "Seaquest"])
+def test_atari_a_lost_life_terminates_without_a_reset(game: str, exact: bool) -> None:
+    with (
+        open_envs(f"atari/{game}", exact=exact, num_envs=2) as training,
+        open_envs(f"atari/{game}", exact=exact, num_envs=2, training=False) as evaluation,
+    ):
+        assert torch.equal(training.reset(), evaluation.reset())
+        lost_lives = 0
+        score = torch.zeros(2)
+        finished = []
+        for learned, scored in zip(play(training, 500), play(evaluation, 500), strict=True):
+            # The same game goes on, whatever the learner is told.
+            assert torch.equal(learned.obs, scored.obs)
+            assert torch.equal(learned.reward, scored.reward.clamp(-1, 1))
+            assert learned.episodes == scored.episodes
+            over = scored.terminated
+            assert torch.equal(learned.terminated | over, learned.terminated)
+            lost = learned.terminated & ~over
+            lost_lives += int(lost.sum())
+            reset = [] if learned.final_index is None else learned.final_index.tolist()
+            assert reset == over.nonzero().flatten().tolist()
+            for env in lost.nonzero().flatten().tolist():
+                # No reset: the frames before are still in the stack.
+                assert learned.obs[env, 0].any()
+            score += scored.reward
+            for episode in scored.episodes:
+                finished.append(episode)
+                assert episode.score == float(score[episode.env])
+                score[episode.env] = 0
+        assert finished
+        # Breakout has five lives and Seaquest four; the last one ends the game instead.
+        assert lost_lives >= len(finished) * (4 if game == "Breakout" else 3)
+        if game == "Seaquest":
+            assert max(episode.score for episode in finished) >= 20
+
+
+@needs_atari
+@pytest.mark.parametrize("exact", [False, True])
+def test_atari_resets_show_one_frame_and_ends_show_the_last(exact: bool) -> None:
+    with open_envs("atari/Breakout", exact=exact, num_envs=2) as envs:
+        first = envs.reset()
+        assert not first[:, :3].any()
+        assert first[:, 3].flatten(1).any(1).all()
+        before = first
+        ends = 0
+        for step in play(envs, 300):
+            successor = step.next_obs
+            # A successor continues the frames before it.
+            assert torch.equal(successor[:, :3], before[:, 1:])
+            for env in [] if step.final_index is None else step.final_index.tolist():
+                ends += 1
+                assert not step.obs[env, :3].any()
+            before = step.obs
+        assert ends
+
+
+@needs_atari
+@pytest.mark.parametrize("exact", [False, True])
+def test_atari_truncation(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atari, "MAX_STEPS", 12)
+    with (
+        open_envs("atari/Pong", exact=exact, num_envs=2) as envs,
+        open_envs("atari/Pong", exact=exact, num_envs=2) as free,
+    ):
+        assert torch.equal(envs.reset(), free.reset())
+        steps = play(envs, 25)
+        assert [i for i, step in enumerate(steps) if step.any_truncated] == [11, 23]
+        end = steps[11]
+        assert end.truncated.all()
+        assert not end.terminated.any()
+        assert [episode.length for episode in end.episodes] == [12, 12]
+        assert not end.obs[:, :3].any()
+        # What is bootstrapped from is what play without a limit would have shown.
+        monkeypatch.setattr(atari, "MAX_STEPS", 27_000)
+        assert torch.equal(end.next_obs, play(free, 12)[-1].obs)
+
+
+@needs_atari
+@pytest.mark.parametrize("game", ["Breakout", "Freeway", "Qbert", "MsPacman"])
+def test_atari_fast_and_strict_show_the_same_frames(
+    game: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atari, "NOOP_MAX", 1)
+    with (
+        open_envs(f"atari/{game}", 1, exact=False, num_envs=1) as fast,
+        open_envs(f"atari/{game}", 2, exact=True, num_envs=1) as strict,
+    ):
+        assert fast.spec == strict.spec
+        assert not fast.exact
+        assert strict.exact
+        assert torch.equal(fast.reset(), strict.reset())
+        for one, two in zip(play(fast, 400), play(strict, 400), strict=True):
+            assert torch.equal(one.obs, two.obs)
+            assert torch.equal(one.reward, two.reward)
+            assert torch.equal(one.terminated, two.terminated)
+            assert one.episodes == two.episodes
+
+
+@needs_atari
+@pytest.mark.parametrize("game", ["Breakout", "Freeway"])
+def test_atari_starts_after_no_ops_like_the_vector_environment(game: str) -> None:
+    emulators = atari._Vector(atari.rom(game), 0, 12)
+    frames, _ = emulators.reset()
+    one = atari._Game(atari.rom(game), 0)
+    starts = []
+    for noops in range(atari.NOOP_MAX):
+        one.begin(noops)
+        starts.append(one.stack.tobytes())
+    assert {frame.tobytes() for frame in frames} <= set(starts)
+    emulators.close()
+    # And those of the strict form vary.
+    drawn = set()
+    for _ in range(20):
+        one.reset()
+        drawn.add(starts.index(one.stack.tobytes()))
+    assert len(drawn) > 3
+
+
+@needs_atari
+def test_atari_fast_does_not_replay_its_first_games_after_a_resume() -> None:
+    with open_envs("atari/Freeway", num_envs=4) as envs:
+        first = envs.reset()
+        play(envs, 5)
+        state = envs.state_dict()
+        again = envs.reset()
+        assert not torch.equal(first, again)
+        envs.load_state_dict(state)
+        assert torch.equal(envs.reset(), again)
+        with open_envs("atari/Freeway", num_envs=4, exact=True) as strict:
+            with pytest.raises(ValueError, match="exact=False"):
+                strict.load_state_dict(state)
+
+
+@needs_atari
+def test_atari_strict_state_survives_the_process(tmp_path: Any) -> None:
+    with open_envs("atari/Qbert", exact=True, num_envs=1) as envs:
+        envs.reset()
+        play(envs, 60)
+        torch.save(envs.state_dict(), tmp_path / "state.pt")
+        expected = torch.stack([step.obs for step in play(envs, 20, seed=4)])
+    code = """
+import sys, torch
+from hadamard.envs import make
+envs = make("atari/Qbert", 9, 1, exact=True)
+envs.load_state_dict(torch.load(sys.argv[1] + "/state.pt", weights_only=False))
+random = torch.Generator().manual_seed(4)
+actions = torch.randint(envs.spec.num_actions, (20, 1), generator=random)
+torch.save(torch.stack([envs.step(action).obs for action in actions]), sys.argv[1] + "/obs.pt")
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert torch.equal(torch.load(tmp_path / "obs.pt"), expected)
+
+
+@needs_atari
+def test_atari_sends_ahead() -> None:
+    with open_envs("atari/Breakout", num_envs=2) as envs:
+        envs.reset()
+        envs.send(torch.zeros(2, dtype=torch.long))
+        with pytest.raises(RuntimeError, match="twice"):
+            envs.send(torch.zeros(2, dtype=torch.long))
+        with pytest.raises(RuntimeError, match="under way"):
+            envs.state_dict()
+        envs.receive()
+        envs.send(torch.zeros(2, dtype=torch.long))  # close() with a step under way
+
+
+def processes(envs: WorkerEnvs) -> list[int]:
+    return [process.pid for process in envs._processes if process.pid is not None]
+
+
+@pytest.fixture
+def workers() -> Iterator[WorkerEnvs]:
+    made = WorkerEnvs("minatar/asterix", 3, 5, workers=2, timeout=2.0)
+    yield made
+    made.close()
+    assert not multiprocessing.active_children()
+
+
+needs_minatar = pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs minatar")
+
+
+@needs_minatar
+def test_workers_play_what_one_process_plays(workers: WorkerEnvs) -> None:
+    first, second = spread(3, 2)
+    parts = [minatar.make("asterix", first, 3), minatar.make("asterix", second, 2)]
+    assert workers.spec == parts[0].spec
+    assert workers.exact
+
+    def joined(steps: list[Step], name: str) -> torch.Tensor:
+        return torch.cat([getattr(step, name) for step in steps])
+
+    assert torch.equal(workers.reset(), torch.cat([part.reset() for part in parts]))
+    random = torch.Generator().manual_seed(0)
+    ended = 0
+    saved: Any = None
+    after = []
+    for round in range(300):
+        action = torch.randint(5, (5,), generator=random)
+        workers.send(action)
+        steps = [parts[0].step(action[:3]), parts[1].step(action[3:])]
+        step = workers.receive()
+        for name in ("obs", "next_obs", "reward", "terminated", "truncated"):
+            assert torch.equal(getattr(step, name), joined(steps, name)), name
+        expected = [*steps[0].episodes]
+        expected += [e._replace(env=e.env + 3) for e in steps[1].episodes]
+        assert list(step.episodes) == expected
+        ended += len(expected)
+        if round == 250:
+            saved = workers.state_dict()
+            assert_plain(saved)
+        elif round > 250:
+            after.append(step)
+    assert ended
+    shown = workers.load_state_dict(saved)
+    assert shown is not None
+    random = torch.Generator().manual_seed(0)
+    actions = [torch.randint(5, (5,), generator=random) for _ in range(300)]
+    assert_same(after, [workers.step(action) for action in actions[251:]])
+    with pytest.raises(ValueError, match="workers=1"):
+        workers.load_state_dict({"workers": saved["workers"][:1]})
+    with pytest.raises(RuntimeError, match="without send"):
+        workers.receive()
+
+
+@needs_minatar
+def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
+    workers.reset()
+    pids = processes(workers)
+    os.kill(pids[1], signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(EnvironmentFailure, match=r"worker 1 .*3 to 4 of minatar/asterix.* -9"):
+        play(workers, 3)
+    assert time.monotonic() - started < 2.0
+    assert not multiprocessing.active_children()
+    with pytest.raises(RuntimeError, match="closed"):
+        workers.reset()
+
+
+@needs_minatar
+def test_a_hung_worker_is_named(workers: WorkerEnvs) -> None:
+    workers.reset()
+    os.kill(processes(workers)[0], signal.SIGSTOP)
+    with pytest.raises(EnvironmentFailure, match=r"worker 0 .*0 to 2 .*within 2 s"):
+        play(workers, 1)
+    assert not multiprocessing.active_children()
+
+
+@needs_minatar
+def test_a_workers_exception_comes_with_its_traceback(workers: WorkerEnvs) -> None:
+    with pytest.raises(EnvironmentFailure, match=r"(?s)worker . .*Traceback.*KeyError: 'games'"):
+        workers.load_state_dict({"workers": [{}, {}]})
+    assert not multiprocessing.active_children()
+
+
+def test_workers_are_limited_by_the_environments() -> None:
+    with pytest.raises(ValueError, match="1..2.*got 3"):
+        make("probe/constant", 0, 2, workers=3)
+
+
+def test_workers_die_with_their_parent() -> None:
+    code = """
+import os, signal
+from hadamard.envs import make
+if __name__ == "__main__":
+    envs = make("probe/both", 0, 2, workers=2)
+    print(*[process.pid for process in envs._processes], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}/mem") for pid in pids) and time.monotonic() < deadline:
+        if all(open_state(pid) in ("Z", "") for pid in pids):
+            break
+        time.sleep(0.05)
+    assert all(open_state(pid) in ("Z", "") for pid in pids)
+
+
+def open_state(pid: int) -> str:
+    """The state letter of a process; empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
