@@ -77,8 +77,17 @@ def differ(one: list[Step], two: list[Step]) -> bool:
     )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    # Tensors are tiny here: threads only wait for each other.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def steps_of(name: str) -> int:
-    return 250 if name.startswith("atari") else 400
+    return 200 if name.startswith("atari") else 400
 
 
 @every
@@ -152,7 +161,8 @@ def test_a_seed_fixes_the_stream(name: str, exact: bool) -> None:
     ):
         first, second, third = one.reset(), two.reset(), other.reset()
         assert torch.equal(first, second)
-        a, b, c = play(one, 100), play(two, 100), play(other, 100)
+        steps = 40 if name.startswith("atari") else 100
+        a, b, c = play(one, steps), play(two, steps), play(other, steps)
         assert_same(a, b)
         if name.removeprefix("probe/") not in ("constant", "delayed", "action", "truncation"):
             assert differ(a, c) or not torch.equal(first, third)
@@ -176,13 +186,14 @@ def assert_plain(state: Any) -> None:
 def test_play_continues_from_a_saved_state(name: str, exact: bool) -> None:
     with open_envs(name, 1, exact=exact) as one, open_envs(name, 7, exact=exact) as two:
         one.reset()
-        last = play(one, 130)[-1]
+        steps = 60 if name.startswith("atari") else 130
+        last = play(one, steps)[-1]
         state = one.state_dict()
         assert_plain(state)
         shown: Any = two.load_state_dict(state)
         if one.exact:
             assert torch.equal(shown, last.obs)
-            assert_same(play(one, 130, seed=3), play(two, 130, seed=3))
+            assert_same(play(one, steps, seed=3), play(two, steps, seed=3))
             # The state was not tied to the environments it came from.
             shown = two.load_state_dict(state)
             assert torch.equal(shown, last.obs)
@@ -200,11 +211,13 @@ def test_a_reset_mid_episode_forgets_it(name: str, exact: bool) -> None:
         play(envs, 9)
         envs.reset()
         length = np.zeros(3, dtype=int)
-        for step in play(envs, 200):
+        for step in play(envs, steps_of(name)):
             length += 1
             for episode in step.episodes:
                 assert episode.length == length[episode.env]
                 length[episode.env] = 0
+            if step.episodes:
+                return
 
 
 @every
@@ -345,6 +358,7 @@ def test_probe_images_show_their_side(task: str) -> None:
     assert envs.spec.frames == (4 if task == "image84" else 1)
 
 
+@pytest.mark.filterwarnings("ignore")  # the package imports seaborn
 @pytest.mark.parametrize("game", minatar.tasks())
 @pytest.mark.parametrize("ramping", [False, True])
 def test_minatar_is_the_package(game: str, ramping: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,15 +402,6 @@ def test_minatar_is_the_package(game: str, ramping: bool, monkeypatch: pytest.Mo
                 terminations += terminal
         assert torch.equal(step.obs, states())
     assert truncations if game == "freeway" else terminations
-
-
-def test_minatar_episodes_end_at_the_cap() -> None:
-    envs = make("minatar/seaquest", 0, 1)
-    envs.reset()
-    # At the surface with nothing to do: only the cap ends it, or the game its own way.
-    lengths = [e.length for step in play(envs, 1500) for e in step.episodes]
-    assert lengths
-    assert max(lengths) < minatar.MAX_STEPS == 5_000
 
 
 needs_atari = pytest.mark.skipif(bool(suites.missing("atari")), reason="needs the atari extra")
@@ -524,10 +529,10 @@ def test_atari_starts_after_no_ops_like_the_vector_environment(game: str) -> Non
     emulators.close()
     # And those of the strict form vary.
     drawn = set()
-    for _ in range(20):
+    for _ in range(8):
         one.reset()
         drawn.add(starts.index(one.stack.tobytes()))
-    assert len(drawn) > 3
+    assert len(drawn) > 2
 
 
 @needs_atari
@@ -540,9 +545,11 @@ def test_atari_fast_does_not_replay_its_first_games_after_a_resume() -> None:
         assert not torch.equal(first, again)
         envs.load_state_dict(state)
         assert torch.equal(envs.reset(), again)
-        with open_envs("atari/Freeway", num_envs=4, exact=True) as strict:
-            with pytest.raises(ValueError, match="exact=False"):
-                strict.load_state_dict(state)
+    with (
+        open_envs("atari/Freeway", num_envs=4, exact=True) as strict,
+        pytest.raises(ValueError, match="exact=False"),
+    ):
+        strict.load_state_dict(state)
 
 
 @needs_atari
@@ -582,19 +589,27 @@ def processes(envs: WorkerEnvs) -> list[int]:
     return [process.pid for process in envs._processes if process.pid is not None]
 
 
-@pytest.fixture
-def workers() -> Iterator[WorkerEnvs]:
-    made = WorkerEnvs("minatar/asterix", 3, 5, workers=2, timeout=2.0)
+@contextmanager
+def open_workers(name: str) -> Iterator[WorkerEnvs]:
+    made = WorkerEnvs(name, 3, 5, workers=2, timeout=2.0)
     yield made
     made.close()
     assert not multiprocessing.active_children()
 
 
-needs_minatar = pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs minatar")
+@pytest.fixture
+def workers() -> Iterator[WorkerEnvs]:
+    with open_workers("probe/both") as made:
+        yield made
 
 
-@needs_minatar
-def test_workers_play_what_one_process_plays(workers: WorkerEnvs) -> None:
+@pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs the minatar extra")
+def test_workers_play_what_one_process_plays() -> None:
+    with open_workers("minatar/asterix") as workers:
+        check_workers(workers)
+
+
+def check_workers(workers: WorkerEnvs) -> None:
     first, second = spread(3, 2)
     parts = [minatar.make("asterix", first, 3), minatar.make("asterix", second, 2)]
     assert workers.spec == parts[0].spec
@@ -636,13 +651,12 @@ def test_workers_play_what_one_process_plays(workers: WorkerEnvs) -> None:
         workers.receive()
 
 
-@needs_minatar
 def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
     workers.reset()
     pids = processes(workers)
     os.kill(pids[1], signal.SIGKILL)
     started = time.monotonic()
-    with pytest.raises(EnvironmentFailure, match=r"worker 1 .*3 to 4 of minatar/asterix.* -9"):
+    with pytest.raises(EnvironmentFailure, match=r"worker 1 .*3 to 4 of probe/both.* -9"):
         play(workers, 3)
     assert time.monotonic() - started < 2.0
     assert not multiprocessing.active_children()
@@ -650,7 +664,6 @@ def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
         workers.reset()
 
 
-@needs_minatar
 def test_a_hung_worker_is_named(workers: WorkerEnvs) -> None:
     workers.reset()
     os.kill(processes(workers)[0], signal.SIGSTOP)
@@ -659,9 +672,8 @@ def test_a_hung_worker_is_named(workers: WorkerEnvs) -> None:
     assert not multiprocessing.active_children()
 
 
-@needs_minatar
 def test_a_workers_exception_comes_with_its_traceback(workers: WorkerEnvs) -> None:
-    with pytest.raises(EnvironmentFailure, match=r"(?s)worker . .*Traceback.*KeyError: 'games'"):
+    with pytest.raises(EnvironmentFailure, match=r"(?s)worker . .*Traceback.*KeyError: 'side'"):
         workers.load_state_dict({"workers": [{}, {}]})
     assert not multiprocessing.active_children()
 
@@ -684,17 +696,14 @@ if __name__ == "__main__":
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
     deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}/mem") for pid in pids) and time.monotonic() < deadline:
-        if all(open_state(pid) in ("Z", "") for pid in pids):
-            break
+    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert all(open_state(pid) in ("Z", "") for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
 
 
-def open_state(pid: int) -> str:
-    """The state letter of a process; empty when it is gone."""
+def is_running(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(") ")[2][0]
+            return stat.read().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return False

@@ -24,7 +24,7 @@ class RecentObservations:
 
     def add(self, step: int, obs: Tensor) -> None:
         """Keep observations seen at a step, if the next diagnosis will want them."""
-        if self.every and (-step) % self.every <= self.count:
+        if self.every and (-step) % self.every <= self.count + len(obs):
             self._batches.append(obs)
 
     def take(self) -> Tensor:

@@ -58,8 +58,10 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
         shutil.rmtree(final)
     os.replace(temporary, final)
     sync_folder(folder)
-    for old in _newest_first(folder)[KEPT:]:
-        shutil.rmtree(old)
+    # A run that fell back from a damaged checkpoint saves at earlier steps than that one's.
+    kept = [path for path in _newest_first(folder) if path.name <= final.name][:KEPT]
+    for other in set(_newest_first(folder)) - set(kept):
+        shutil.rmtree(other)
     for name, part in parts.items():
         if hasattr(part, "prune"):
             part.prune(folder / name, [_saved_part(kept, name) for kept in _newest_first(folder)])
@@ -171,11 +173,13 @@ def _saved_part(path: Path, name: str) -> State:
 
 def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Replace tensors by their names in the safetensors file; refuse what JSON cannot hold."""
+    while path in tensors:  # keys such as 0 and "0" look alike
+        path += "'"
     if isinstance(value, Tensor):
         tensors[path] = value
         return {_TENSOR: path}
     if isinstance(value, np.ndarray):
-        tensors[path] = torch.from_numpy(np.ascontiguousarray(value))
+        tensors[path] = torch.from_numpy(np.asarray(value, order="C"))
         return {_ARRAY: path}
     if isinstance(value, Mapping):
         encoded = {key: _encode(item, f"{path}/{key}", tensors) for key, item in value.items()}

@@ -11,8 +11,9 @@ for bit.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,19 @@ class MinAtarEnvs:
     ) -> None:
         check_task("minatar", task, tasks())
         check_num_envs(num_envs)
-        package: Any = importlib.import_module("minatar")  # untyped
         self.num_envs = num_envs
         self.device = torch.device(device)
-        self._games = []
+        game_class = _game_class(task)
+        self._games: list[Any] = []
         for game_seed in spread(seed, num_envs):
-            game = package.Environment(task, STICKY_ACTION_PROBABILITY, difficulty_ramping=ramping)
-            game.seed(game_seed)
-            # The package has drawn the first episode before the seed was known.
+            game = game_class(ramping=ramping)
+            game.random = np.random.RandomState(game_seed)
+            # The constructor has drawn the first episode before the seed was known.
             game.reset()
             self._games.append(game)
+        self._last_actions = [0] * num_envs
         self._minimal: list[int] = self._games[0].minimal_action_set()
-        channels = self._games[0].n_channels
+        channels = self._games[0].state_shape()[2]
         self.spec = EnvSpec((channels, SIDE, SIDE), torch.uint8, len(self._minimal))
         self._render = _RENDERERS[task]
         # Setting one byte of a bytearray takes half the time of setting one of an array.
@@ -113,9 +115,13 @@ class MinAtarEnvs:
         """Play one step of every game."""
         if self._actions is None:
             raise RuntimeError("receive() without send(): no step was started")
-        results = [
-            game.act(action) for game, action in zip(self._games, self._actions, strict=True)
-        ]
+        results = []
+        for index, (game, action) in enumerate(zip(self._games, self._actions, strict=True)):
+            # As in the package, an action can stick to the one before across a reset.
+            if game.random.random_sample() < STICKY_ACTION_PROBABILITY:
+                action = self._last_actions[index]
+            self._last_actions[index] = action
+            results.append(game.act(action))
         self._actions = None
         reward = np.array([result[0] for result in results], dtype=np.float32)
         terminated = np.array([result[1] for result in results], dtype=np.bool_)
@@ -133,9 +139,7 @@ class MinAtarEnvs:
                 episodes.append(self._tally.finish(index))
                 self._games[index].reset()
                 self._batch[index] = 0
-                self._render(
-                    self._games[index].env, self._cells, index * stride, self._batch[index]
-                )
+                self._render(self._games[index], self._cells, index * stride, self._batch[index])
         return Step(
             obs=self._observation(),
             reward=torch.from_numpy(reward).to(self.device),
@@ -157,19 +161,18 @@ class MinAtarEnvs:
 
     def state_dict(self) -> State:
         """Return every game, its random generator and sticky action, and the running scores."""
-        games = [
-            {"last_action": game.last_action, "game": _encode(game.env.__dict__)}
-            for game in self._games
-        ]
-        return {"games": games, **self._tally.state_dict()}
+        return {
+            "games": [_encode(game.__dict__) for game in self._games],
+            "last_actions": list(self._last_actions),
+            **self._tally.state_dict(),
+        }
 
     def load_state_dict(self, state: State) -> Tensor:
         """Return to that state, and return the observations to act on there."""
         check_saved(len(state["games"]), self.num_envs)
         for game, saved in zip(self._games, state["games"], strict=True):
-            game.last_action = saved["last_action"]
-            game.env.__dict__.update(_decode(saved["game"]))
-            game.random = game.env.random
+            game.__dict__.update(_decode(saved))
+        self._last_actions = list(state["last_actions"])
         self._tally.load_state_dict(state)
         self._actions = None
         self._render_all()
@@ -179,7 +182,7 @@ class MinAtarEnvs:
         self._batch.fill(0)
         render, cells, stride = self._render, self._cells, self.spec.obs_shape[0] * CELLS
         for index, (game, rows) in enumerate(zip(self._games, self._batch, strict=True)):
-            render(game.env, cells, index * stride, rows)
+            render(game, cells, index * stride, rows)
 
     def _observation(self) -> Tensor:
         return self._to_device(self._batch)
@@ -187,6 +190,20 @@ class MinAtarEnvs:
     def _to_device(self, rows: NDArray[np.uint8]) -> Tensor:
         # Always a copy: the batch is written again at the next step.
         return torch.from_numpy(rows).view(-1, *self.spec.obs_shape).to(self.device, copy=True)
+
+
+def _game_class(task: str) -> Any:
+    """Load a game's file without its package, which imports pandas and more to draw (seconds)."""
+    package = importlib.util.find_spec("minatar")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("minatar is not installed: pip install 'hadamard-rl[minatar]'")
+    path = Path(package.submodule_search_locations[0], "environments", f"{task}.py")
+    spec = importlib.util.spec_from_file_location(f"minatar_game_{task}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Env
 
 
 def _encode(value: Any) -> Any:
@@ -248,6 +265,9 @@ def _breakout(game: Any, cells: bytearray, start: int, rows: NDArray[np.uint8]) 
 
 def _freeway(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
     cells[start + 10 * game.pos + 4] = 1
+    if type(game.cars[0][3]) is not int:
+        # Drawn anew: the same numbers as Python's own, which the game computes with faster.
+        game.cars = [[int(number) for number in car] for car in game.cars]
     for x, y, _timer, velocity in game.cars:
         row = start + 10 * y
         cells[row + x + 100] = 1

@@ -116,16 +116,15 @@ class ProbeEnvs:
 
     def _observe(self) -> Tensor:
         if self._task.image:
-            obs = torch.zeros(self.num_envs, *self._task.image, dtype=torch.uint8)
             # 1 on the small grid, as in MinAtar; 255 in the frames, as in Atari.
-            obs[torch.arange(self.num_envs), :, :, self._column] = (
-                255 if self.spec.frames > 1 else 1
-            )
+            light = 255 if self.spec.frames > 1 else 1
+            lit = torch.arange(self._task.image[-1]) == self._column[:, None]
+            obs = (light * lit[:, None, None].byte()).expand(-1, *self._task.image)
         elif self._task.sided:
             obs = self._side[:, None]
         else:
             obs = torch.full((self.num_envs, 1), float(self.name != "delayed" or self._time > 0))
-        return obs.to(self.device, copy=True)
+        return obs.to(self.device).clone(memory_format=torch.contiguous_format)
 
     def _reward(self, action: Tensor) -> Tensor:
         """Return what the action is worth, before the clock moves."""

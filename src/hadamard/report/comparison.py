@@ -37,6 +37,10 @@ _FEW_SEEDS = 10
 # What a label already says, or what is allowed to differ between the runs of a variant.
 _SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
+# What of the loop's settings shows in the results.
+_TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
+
+DefaultOf = Callable[[str, str], Mapping[str, Any]]
 
 
 def number(value: float) -> str:
@@ -76,12 +80,12 @@ def write_comparison(
     path: str | os.PathLike[str],
     runs: Sequence[RunData],
     title: str,
-    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    default_of: DefaultOf | None = None,
 ) -> None:
     """Write one self-contained page that compares the runs.
 
-    ``defaults`` has the default spec of each algorithm, as in a run's config. With it the
-    commands on the page name only what differs from it, without it every setting.
+    ``default_of(algorithm, env)`` returns the default spec, as a run's config would have it.
+    With it the commands on the page name only what differs, without it the whole experiment.
     """
     if not runs:
         raise ValueError("nothing to compare: runs is empty")
@@ -95,7 +99,7 @@ def write_comparison(
         '<div class="verdict"><h2>What the numbers say</h2>',
         *(_reading_html(part, with_name=len(parts) > 1) for part in parts),
         "</div>",
-        *(_section_html(part, styles, defaults or {}) for part in parts),
+        *(_section_html(part, styles, default_of) for part in parts),
         f"<h2>How to read this</h2>{terms_html(_terms(runs))}",
     ]
     write_document(path, title, "\n".join(body))
@@ -173,13 +177,13 @@ def _apart(variant: Variant, baseline: Variant, higher: bool, surprising: bool) 
     if higher and surprising:
         return f"{ours} scored better than {theirs}, in every seed."
     if higher:
-        return f"{ours} scored higher than {theirs} in every seed, but the seeds are too few."
+        return f"{ours} scored higher than {theirs} in every seed, but too few seeds to conclude."
     # Another activation is an alternative; only a changed layer is meant to help.
     activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
     helped = "did not help: it scored" if len(activations) == 1 else "scored"
     if surprising:
         return f"{ours} {helped} worse than {theirs}, in every seed."
-    return f"{ours} {helped} lower than {theirs} in every seed, but the seeds are too few."
+    return f"{ours} {helped} lower than {theirs} in every seed, but too few seeds to conclude."
 
 
 def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
@@ -268,7 +272,8 @@ def _told(measure: Measure, variant: Variant) -> str:
     elif measure is _SCORE:
         notes.append(_count(values.size, "seed"))
     if finite.size > 1:
-        notes.append(f"{measure.text(finite.min())} to {measure.text(finite.max())}")
+        low, high = measure.text(finite.min()), measure.text(finite.max())
+        notes.append(f"{low} to {high}" if low != high else "each the same")
     mean = measure.text(float(finite.mean()))
     return f"{mean} ({', '.join(notes)})" if notes else mean
 
@@ -293,7 +298,7 @@ def _reading_html(section: Section, with_name: bool) -> str:
 def _section_html(
     section: Section,
     styles: Mapping[str, VariantStyle],
-    defaults: Mapping[str, Mapping[str, Any]],
+    default_of: DefaultOf | None,
 ) -> str:
     return "\n".join(
         [
@@ -303,7 +308,7 @@ def _section_html(
             _table(section),
             _hidden_bias(section, styles),
             _densities(section),
-            _what_was_run(section, defaults),
+            _what_was_run(section, default_of),
         ]
     )
 
@@ -388,8 +393,8 @@ def _table(section: Section) -> str:
     cells = {name: [cell(v) for v in section.variants] for name, cell in columns.items()}
     cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
     caption = (
-        "At the end, means over the finished seeds. Scores are means of the last 100 episodes, "
-        "health is that of the last diagnosis."
+        "At the end, means over the finished seeds. Scores are means of the last 100 episodes (of "
+        "all, where there are fewer), health is that of the last diagnosis."
     )
     return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
 
@@ -468,7 +473,8 @@ def _densities(section: Section) -> str:
 # What was run
 
 
-def _what_was_run(section: Section, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+def _what_was_run(section: Section, default_of: DefaultOf | None) -> str:
+    default = default_of(section.algorithm, section.env) if default_of else None
     runs = section.runs
     facts = {
         "algorithm": section.algorithm,
@@ -492,7 +498,7 @@ def _what_was_run(section: Section, defaults: Mapping[str, Mapping[str, Any]]) -
     shared = "\n".join(f"{n} = {column[0]}" for n, column in values.items() if n not in differing)
     commands = "".join(
         f"<p>{escape(variant.label)}</p><pre>"
-        + escape("\n".join(command(run, defaults.get(run.algorithm)) for run in variant.runs))
+        + escape("\n".join(command(run, default) for run in variant.runs))
         + "</pre>"
         for variant in section.variants
     )
@@ -515,14 +521,14 @@ def _setting(value: Any) -> str:
 def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
     """Return the command that repeats a run, naming what differs from the default spec.
 
-    Without the default every setting that can change the result is named.
+    Without the default everything is named but how often what is written.
     """
     known = flat(default) if default is not None else {}
     words = ["hadamard", "train", run.algorithm, "--env", run.env, "--seed", str(run.seed)]
     for name, value in run.spec.items():
         if name in _NOT_SETTINGS or (name in known and _setting(known[name]) == _setting(value)):
             continue
-        if default is None and name.startswith("train.") and name != "train.steps":
+        if default is None and name.startswith("train.") and name not in _TRAIN:
             continue
         head, _, last = name.rpartition(".")
         # As the command line spells names: lambda_ keeps its underscore.
@@ -539,7 +545,9 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
 def _terms(runs: Sequence[RunData]) -> dict[str, str]:
     terms = {
         "score": "reward of a whole training episode, unclipped, exploration included. Every "
-        "score here is a mean of 100 such episodes.",
+        "score here is a mean of the last 100 such episodes, of all where there are fewer.",
+        "greedy score": "the same of episodes played alongside by the greedy policy, which are "
+        "not learned from.",
         "seed": "a repetition with other random numbers. A difference smaller than that between "
         "seeds says nothing.",
         "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "
@@ -549,5 +557,8 @@ def _terms(runs: Sequence[RunData]) -> dict[str, str]:
     for run in runs:
         if run.threshold is not None and run.delta is not None:
             measures = guide(run.threshold, run.delta)
-            return terms | {m: measures[m] for m in ("dormant", "effective rank", "hidden bias")}
+            terms |= {m: measures[m] for m in ("dormant", "effective rank", "hidden bias")}
+            break
+    if not any(run.greedy.values.size for run in runs):
+        del terms["greedy score"]
     return terms
