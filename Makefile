@@ -26,8 +26,8 @@ $(VENV)/.docs: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
-demo: $(VENV)/.dev ## Train a tanh network and its Hadamard twin, and write the diagnosis page
-	@$(BIN)/python examples/tanh_vs_hadamard.py --output demo_output
+demo: $(VENV)/.dev ## Train tanh and tanh + HR agents on MinAtar and write the page that compares them
+	@$(BIN)/hadamard demo --output demo_output
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest --cov --cov-report=term
@@ -41,9 +41,10 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## Measure the layer and the diagnosis on this machine
+bench: $(VENV)/.dev ## Measure the layer, the diagnosis and training on this machine
 	@$(BIN)/python benchmarks/bench_layer.py
 	@$(BIN)/python benchmarks/bench_health.py
+	@$(BIN)/python benchmarks/bench_train.py
 
 docs: $(VENV)/.docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -75,15 +75,19 @@ def trained(
     agent, played = made(algorithm, spec)
     if prepare is not None:
         prepare(agent)
+    play(agent, played, spec.train.steps // agent.num_envs)
+    assert agent.settled
+    return agent
+
+
+def play(agent: Agent, played: Any, steps: int) -> None:
     obs = played.reset()
     agent.begin(obs)
-    for _ in range(spec.train.steps // agent.num_envs):
+    for _ in range(steps):
         action, extra = agent.act(obs)
         step = played.step(action)
         agent.observe(obs, action, extra, step)
         obs = step.obs
-    assert agent.settled
-    return agent
 
 
 @torch.no_grad()
@@ -116,7 +120,7 @@ def test_a_constant_reward_is_valued(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_value_is_that_of_the_observation(algorithm: str) -> None:
-    assert value(trained(algorithm, "observed"), SIGNS) == pytest.approx([-1.0, 1.0], abs=0.05)
+    assert value(trained(algorithm, "observed"), SIGNS) == pytest.approx([-1.0, 1.0], abs=0.1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -142,14 +146,48 @@ def test_the_better_action_is_found(algorithm: str) -> None:
 def test_the_action_follows_the_observation(algorithm: str) -> None:
     agent = trained(algorithm, "both")
     assert choices(agent, SIGNS) == [0, 1]
-    assert value(agent, SIGNS) == pytest.approx([1.0, 1.0], abs=0.1)
+    assert value(agent, SIGNS) == pytest.approx([1.0, 1.0], abs=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_time_limit_is_not_an_end(algorithm: str) -> None:
     # V = 1 / (1 - 0.9) = 10. Taken for an end, a truncation leaves at most 3.44.
     (found,) = value(trained(algorithm, "truncation", {"algo.gamma": 0.9}), ONE)
-    assert 8.0 < found < 10.3
+    assert 9.0 < found < 10.1
+
+
+class Switch:
+    """One step a game. State 1 pays 1 and ends; state 0 leads to state 1, and is cut short there.
+
+    V(1) = 1 and V(0) = gamma. Bootstrapping from the next game's first state, 0 or 1 at random,
+    would make it gamma / (2 - gamma).
+    """
+
+    spec = EnvSpec((1,), torch.float32, 2)
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.random = num_envs, torch.Generator().manual_seed(0)
+
+    def reset(self) -> Tensor:
+        self.state = torch.randint(2, (self.num_envs, 1), generator=self.random).float()
+        return self.state.clone()
+
+    def step(self, action: Tensor) -> Step:
+        paying = self.state[:, 0] == 1
+        final = torch.ones_like(self.state)
+        everyone = torch.arange(self.num_envs)
+        return Step(
+            self.reset(), paying.float(), paying, ~paying, everyone, final, bool((~paying).any())
+        )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_cut_game_is_valued_by_its_own_last_state(algorithm: str) -> None:
+    spec = settings(algorithm, "both", {"algo.gamma": 0.5})
+    played = Switch(spec.algo.num_envs)
+    agent = train.make_agent(algorithm, spec, played, CPU)
+    play(agent, played, spec.train.steps // agent.num_envs)
+    assert value(agent, torch.tensor([[0.0], [1.0]])) == pytest.approx([0.5, 1.0], abs=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -157,7 +195,7 @@ def test_images_are_told_apart(algorithm: str) -> None:
     agent = trained(algorithm, "image")
     obs, right = sides(10)
     assert choices(agent, obs) == right
-    assert value(agent, obs) == pytest.approx([1.0] * 10, abs=0.15)
+    assert value(agent, obs) == pytest.approx([1.0] * 10, abs=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -177,7 +215,7 @@ def test_every_layer_variant_learns(
     agent = trained(algorithm, task, {"net.layer": variant, "net.activation": activation})
     obs, right = (SIGNS, [0, 1]) if task == "both" else sides(10)
     assert choices(agent, obs) == right
-    assert value(agent, obs) == pytest.approx([1.0] * len(right), abs=0.2)
+    assert value(agent, obs) == pytest.approx([1.0] * len(right), abs=0.15)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -456,13 +494,7 @@ def sent(agent: Any, played: Any, steps: int) -> list[tuple[Tensor, ...]]:
         return learn(*inputs)
 
     agent.learn = recording
-    obs = played.reset()
-    agent.begin(obs)
-    for _ in range(steps):
-        action, extra = agent.act(obs)
-        step = played.step(action)
-        agent.observe(obs, action, extra, step)
-        obs = step.obs
+    play(agent, played, steps)
     agent.learn = learn
     return batches
 
@@ -547,7 +579,7 @@ def test_minibatches_that_do_not_divide_a_rollout_are_refused(algorithm: str) ->
 def test_captured_learning_is_eager_learning(
     algorithm: str, task: str, layer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    # Convolutions may run in TF32 by default, and differently from call to call.
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     device = torch.device("cuda")

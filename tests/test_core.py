@@ -434,44 +434,53 @@ def assert_same_replay(ours: Replay, theirs: Replay) -> None:
         assert torch.equal(mine, other)
 
 
-@pytest.mark.parametrize("between", [1, 7, 40])
-def test_incremental_saves_restore_the_replay_bit_for_bit(tmp_path: Path, between: int) -> None:
-    stream = Stream(2, 4)
-    replay = Replay(stream.spec, 2, 50, CPU)
+@pytest.mark.parametrize(
+    ("num_envs", "between", "saves", "habits"),
+    [
+        (2, 7, 9, {}),
+        (2, 40, 5, {}),
+        (1, 1, 40, {"resets": 0.0, "limits": 0.0}),  # a file for every single frame
+    ],
+)
+def test_incremental_saves_restore_the_replay_bit_for_bit(
+    tmp_path: Path, num_envs: int, between: int, saves: int, habits: dict[str, float]
+) -> None:
+    stream = Stream(num_envs, 4, **habits)
+    capacity = 20 * num_envs
+    replay = Replay(stream.spec, num_envs, capacity, CPU)
     replay.begin(stream.obs())
     folder = tmp_path / "checkpoints"
     chunks = folder / "replay"
     previous: Replay | None = None
-    for save in range(1, 9):
+    saved = [0] * num_envs
+    for save in range(1, saves + 1):
         for _ in range(between):
             replay.add(*stream.step())
         there = set(chunks.glob("*"))
-        pushed = [
-            min(end - start, replay.slots)
-            for start, end in zip(replay._saved, replay.pushed, strict=True)
-        ]
+        new = [min(end - start, 20) for start, end in zip(saved, replay.pushed, strict=True)]
+        saved = list(replay.pushed)
         checkpoint.save(folder, save, {"replay": replay})
-        (new,) = set(chunks.glob("*")) - there
-        assert saved_frames(new) == sum(pushed)  # only what is new
+        (written,) = set(chunks.glob("*")) - there
+        assert saved_frames(written) == sum(new)
 
         kept = [checkpoint.read(path)[1]["replay"] for path in folder.glob("step-*")]
         named = {chunk["file"] for state in kept for chunk in state["chunks"]}
         assert {path.name for path in chunks.iterdir()} == named
 
-        loaded = Replay(stream.spec, 2, 50, CPU)
+        loaded = Replay(stream.spec, num_envs, capacity, CPU)
         assert checkpoint.load(folder, {"replay": loaded}) == (save, [])
         assert_same_replay(loaded, replay)
         if previous is not None:
             # The older one of the two that are kept is still whole.
-            older = Replay(stream.spec, 2, 50, CPU)
+            older = Replay(stream.spec, num_envs, capacity, CPU)
             _, state = checkpoint.read(folder / f"step-{save - 1:012d}")
             older.load_increment(chunks, state["replay"])
             assert_same_replay(older, previous)
         previous = copy.deepcopy(replay)
         if save == 4:
             replay = loaded  # a resumed replay goes on saving
-    assert len(stream.frames[0]) > (100 if between > 1 else 20)
-    assert len(list(chunks.iterdir())) <= math.ceil(25 / between) + 3
+    assert min(saved) > 40  # it has come round twice
+    assert len(list(chunks.iterdir())) <= 20 // between + 3
 
 
 def test_a_save_without_new_frames_writes_none(tmp_path: Path) -> None:
@@ -1157,6 +1166,10 @@ def test_branches_are_drawn_independently_from_the_right_distribution(
             correlation = float((a * b).mean() / (a.norm() * b.norm()) * a.numel())
             assert abs(correlation) < 5 / math.sqrt(a.numel())
             assert float((a == b).double().mean()) < 1e-4
+            if init == "orthogonal":
+                # Drawn together, they would be orthogonal to each other, too.
+                spread = float((a @ b.T).std(correction=0))
+                assert spread == pytest.approx(2 / math.sqrt(fan_in), rel=0.1)
         assert bool((bias == 0).all()) == (init != "default")
     assert len(branches) == (2 if variant.startswith("hadamard") else 1)
 

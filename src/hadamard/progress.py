@@ -105,10 +105,10 @@ class LiveLine:
     def update(self, step: int, facts: dict[str, Any]) -> None:
         """Move the bar."""
         now, (then, before) = time.monotonic(), self.seen
-        if now - then < 0.2 and not self.bar.tasks[0].finished:
+        if now - then < 0.2 and step < (self.bar.tasks[0].total or 0):
             return
         self.seen = (now, step)
-        rate = f"{(step - before) / (now - then):,.0f} steps/s"
+        rate = f"{(step - before) / max(now - then, 1e-9):,.0f} steps/s"
         self.bar.update(self.task, completed=step, rate=rate, facts=describe(facts))
 
     def note(self, text: str) -> None:

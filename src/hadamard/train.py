@@ -66,8 +66,8 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}") from None
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device {name}: torch sees no GPU here; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"--device {name}: torch sees no such GPU here; use --device cpu")
     return device
 
 
@@ -116,7 +116,7 @@ def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
         spec = from_dict(RunSpec, {**values, "algo": None}, "config.json: spec")
     except (KeyError, ValueError, TypeError) as error:
         raise RunError(f"{run.path} cannot be opened: {error}") from error
-    return run, algorithm, replace(spec, algo=algo)
+    return run, algorithm, replace(spec, algo=algo, run_dir=str(run.path))
 
 
 def make_agent(algorithm: str, spec: RunSpec[Any], made: Envs, device: torch.device) -> Agent:
@@ -183,6 +183,7 @@ class Trainer:
             "scores": list(self.scores),
             "greedy_scores": list(self.greedy_scores),
             "facts": self.facts,
+            "latest": self._latest,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -191,6 +192,7 @@ class Trainer:
         self.scores.extend(state["scores"])
         self.greedy_scores.extend(state["greedy_scores"])
         self.facts = dict(state["facts"])
+        self._latest = state["latest"]
         if state["obs"] is not None:
             self.obs = state["obs"].to(self.device)
 
@@ -200,7 +202,11 @@ class Trainer:
         try:
             with stop_signals() as stopping:
                 while self.step < self.spec.train.steps or not self.agent.settled:
-                    self.iterate()
+                    try:
+                        self.iterate()
+                    except RuntimeError:
+                        self._check_finite()  # no action can be drawn from NaN
+                        raise
                     if stopping() and self.agent.settled:
                         self.save()
                         raise Interrupted(str(run.path))
@@ -212,7 +218,7 @@ class Trainer:
     def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
-        if resume and (run.path / "checkpoints").is_dir():
+        if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:
             run.cut(-1)
@@ -290,6 +296,7 @@ class Trainer:
             self.run.write("eval", row)
 
     def _examine(self) -> Any:
+        self._check_finite()
         with self.clock("health"):
             diagnosis = analyse.examine(
                 self.agent.network, self.recent.take(), self.spec.train, self.spec.seed, self.step
@@ -348,7 +355,8 @@ class Trainer:
             checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
 
     def _finish(self) -> dict[str, Any]:
-        self._log()
+        if all(row["step"] != self.step for row in self.run.rows("train")):
+            self._log()
         self.save()
         summary = {
             "steps": self.step,

@@ -49,7 +49,8 @@ class Run:
         run = cls(path)
         if (run.path / "config.json").exists():
             raise RunError(_taken(run, config))
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+        begun = {run.path / "lock", run.path / ".config.json.part"}  # all of it, before a crash
+        if run.path.exists() and (not run.path.is_dir() or set(run.path.iterdir()) - begun):
             raise RunError(
                 f"{run.path} exists and is not a run: choose another --run-dir, or remove it"
             )

@@ -25,7 +25,7 @@ import torch
 
 from hadamard.core.types import Envs
 
-__all__ = ["MissingExtra", "make", "missing", "suites", "tasks"]
+__all__ = ["MissingExtra", "install_command", "make", "missing", "suites", "tasks"]
 
 
 class MissingExtra(ImportError):
@@ -64,6 +64,11 @@ def missing(suite: str) -> tuple[str, ...]:
     return tuple(name for name in _suite(suite).REQUIRES if importlib.util.find_spec(name) is None)
 
 
+def install_command(suite: str) -> str:
+    """Return what installs a suite's packages."""
+    return f"pip install 'hadamard-rl[{_suite(suite).EXTRA}]'"
+
+
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
     found: tuple[str, ...] = _suite(suite).tasks()
@@ -89,7 +94,7 @@ def _resolve(name: str) -> tuple[str, str]:
     if absent:
         raise MissingExtra(
             f"{public}/{spelled} needs {', '.join(absent)}. Install it with: "
-            f"pip install 'hadamard-rl[{_suite(suite).EXTRA}]'"
+            f"{install_command(suite)}"
         )
     return public, spelled
 
