@@ -999,7 +999,7 @@ def test_settings_come_back_from_json_and_foreign_ones_are_named() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        config.overridden(RunSpec(algo=None), changes)
+        config.overridden(RunSpec(algo=None), changes).check()
 
 
 def test_an_unknown_name_gets_the_nearest_ones() -> None:

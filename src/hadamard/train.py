@@ -130,6 +130,7 @@ class Trainer:
     """A run's parts and the loop over them."""
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
+        spec.check()
         self.algorithm, self.spec = algorithm, spec
         self.device = choose_device(spec.device)
         self.step = 0
@@ -184,6 +185,7 @@ class Trainer:
             "greedy_scores": list(self.greedy_scores),
             "facts": self.facts,
             "latest": self._latest,
+            "logged": self._logged,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -193,6 +195,7 @@ class Trainer:
         self.greedy_scores.extend(state["greedy_scores"])
         self.facts = dict(state["facts"])
         self._latest = state["latest"]
+        self._logged = state["logged"]
         if state["obs"] is not None:
             self.obs = state["obs"].to(self.device)
 
@@ -277,6 +280,7 @@ class Trainer:
             self.save()
 
     _save_due = False
+    _logged = -1
     _latest: Metrics | None = None
     _finite: Tensor | None = None
 
@@ -314,6 +318,7 @@ class Trainer:
 
     def _log(self) -> None:
         self._check_finite()
+        self._logged = self.step
         self.facts["score"] = mean(self.scores)
         self.facts["greedy"] = mean(self.greedy_scores)
         row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
@@ -355,7 +360,7 @@ class Trainer:
             checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
 
     def _finish(self) -> dict[str, Any]:
-        if all(row["step"] != self.step for row in self.run.rows("train")):
+        if self._logged != self.step:
             self._log()
         self.save()
         summary = {

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hadamard.core import optimisers
-from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.jit import jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
@@ -59,6 +59,7 @@ class DQN:
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
+        require_positive(config, "batch_size", "update_period", "target_period")
         self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net).to(device)
@@ -72,7 +73,7 @@ class DQN:
             eps=config.adam_epsilon,
             fused=True,
         )
-        # A run never needs room for more than it will see.
+        # Without this, a short run would reserve room for far more than it will see.
         capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)
         storage = config.replay_storage
         self.replay = Replay(env, config.num_envs, capacity, device, storage, run.run_dir)

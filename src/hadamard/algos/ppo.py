@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from hadamard.core import optimisers
-from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.jit import jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import generalised_advantages, successor_values
-from hadamard.core.rollout import Rollout
+from hadamard.core.rollout import Rollout, check_minibatches
 from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import ActorCritic
@@ -57,12 +57,8 @@ class PPO:
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
         self.num_envs, self.device, self.total_steps = config.num_envs, device, run.train.steps
-        transitions = config.num_envs * config.rollout_steps
-        if transitions % config.minibatches:
-            raise ValueError(
-                f"--algo.minibatches {config.minibatches} does not divide a rollout of "
-                f"{config.num_envs} environments x {config.rollout_steps} steps = {transitions}"
-            )
+        require_positive(config, "rollout_steps", "epochs", "minibatches")
+        check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
         self.optimiser = optimisers.make(

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hadamard.core import optimisers
-from hadamard.core.config import NetSpec, RunSpec
+from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.jit import jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import lambda_returns, successor_values
-from hadamard.core.rollout import Rollout
+from hadamard.core.rollout import Rollout, check_minibatches
 from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
@@ -56,12 +56,8 @@ class PQN:
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
         self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
-        transitions = config.num_envs * config.rollout_steps
-        if transitions % config.minibatches:
-            raise ValueError(
-                f"--algo.minibatches {config.minibatches} does not divide a rollout of "
-                f"{config.num_envs} environments x {config.rollout_steps} steps = {transitions}"
-            )
+        require_positive(config, "rollout_steps", "epochs", "minibatches")
+        check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         self.total_steps = run.train.steps
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)

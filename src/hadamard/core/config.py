@@ -88,7 +88,8 @@ class RunSpec(Generic[C]):
     train: TrainSpec = field(default_factory=TrainSpec)
     redo: RedoSpec = field(default_factory=RedoSpec)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse settings no run can be made from; called before anything is built."""
         positive = {
             "train.steps": self.train.steps,
             "train.log-every": self.train.log_every,
@@ -120,6 +121,15 @@ class RunSpec(Generic[C]):
                 f"--train.health-samples {self.train.health_samples} new observations: raise the "
                 "first, lower the second, or turn the diagnosis off with 0"
             )
+
+
+def require_positive(config: Any, *names: str) -> None:
+    """Refuse an algorithm's settings that must be at least 1 and are not."""
+    for name in names:
+        value = getattr(config, name)
+        if value < 1:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--algo.{flag} must be at least 1, got {value}")
 
 
 def to_dict(spec: Any) -> dict[str, Any]:

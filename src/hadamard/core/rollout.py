@@ -6,6 +6,15 @@ import torch
 from torch import Tensor
 
 
+def check_minibatches(num_envs: int, steps: int, minibatches: int) -> None:
+    """Refuse a rollout that does not divide into minibatches of one size."""
+    if num_envs * steps % minibatches:
+        raise ValueError(
+            f"--algo.minibatches {minibatches} does not divide a rollout of {num_envs} "
+            f"environments x {steps} steps = {num_envs * steps}"
+        )
+
+
 class Rollout:
     """Collects named tensors step by step; ``data[name]`` is (steps, environments, ...)."""
 
