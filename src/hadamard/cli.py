@@ -355,16 +355,28 @@ class _Report:
     """The page."""
     title: str = "Runs compared"
     """Its title."""
+    figure: Path | None = None
+    """Also draw score, dormancy, rank and hidden bias into this file (.png, .svg, .pdf)."""
 
 
 def _report(words: list[str]) -> int:
-    from hadamard.report.comparison import write_comparison
+    from hadamard.core.config import to_dict
+    from hadamard.report.comparison import overview, write_comparison
     from hadamard.report.runs import load
+    from hadamard.train import default_spec
 
     asked = _parse(_Report, words, "hadamard report")
     runs = load(asked.runs)
-    write_comparison(asked.output, runs, asked.title)
+    write_comparison(
+        asked.output,
+        runs,
+        asked.title,
+        lambda algorithm, env: to_dict(default_spec(algorithm, env)),
+    )
     print(f"wrote {asked.output} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
+    if asked.figure is not None:
+        overview(runs).savefig(asked.figure, dpi=130)
+        print(f"wrote {asked.figure}")
     return 0
 
 
@@ -378,7 +390,7 @@ class _Demo:
     """The algorithm."""
     env: str = "minatar/breakout"
     """The environment."""
-    steps: int = 150_000
+    steps: int = 120_000
     """Steps of each run."""
     seeds: int = 2
     """Seeds of each variant."""

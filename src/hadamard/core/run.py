@@ -224,13 +224,25 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree this package runs from, None when it is installed."""
+    """Return the commit of the source tree this package runs from, None when it is installed.
+
+    It ends in -dirty when tracked files were changed since.
+    """
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
     try:
         told = subprocess.run(
-            ["git", "-C", str(source), "rev-parse", "HEAD"],
+            [
+                "git",
+                "-C",
+                str(source),
+                "describe",
+                "--always",
+                "--abbrev=40",
+                "--dirty",
+                "--exclude=*",
+            ],
             capture_output=True,
             text=True,
             timeout=5,

@@ -15,7 +15,7 @@ import numpy as np
 
 from hadamard import __version__
 from hadamard.report import figures
-from hadamard.report.figures import Curve, VariantStyle
+from hadamard.report.figures import Curve, Panel, VariantStyle
 from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
 from hadamard.report.runs import (
     PARTS,
@@ -90,8 +90,7 @@ def write_comparison(
     if not runs:
         raise ValueError("nothing to compare: runs is empty")
     parts = sections(runs)
-    labels = dict.fromkeys(variant.label for part in parts for variant in part.variants)
-    styles = {label: figures.variant_style(i) for i, label in enumerate(labels)}
+    styles = _styles(parts)
     finished = sum(run.finished for run in runs)
     body = [
         f'<p class="meta">{_count(len(runs), "run")}, '
@@ -338,20 +337,48 @@ def _health_curves(
     return found
 
 
-def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+def overview(runs: Sequence[RunData]) -> Figure:
+    """Draw score, dormant neurons, effective rank and hidden bias, a row for each section."""
+    found = sections(runs)
+    styles = _styles(found)
+    rows = {}
+    for section in found:
+        rows[section.name] = _panels(section, styles)
+        if bias := _health_percent(section, styles, "hidden_bias_share"):
+            rows[section.name].append(Panel(bias, "Hidden bias", "share of contribution (%)", True))
+    return figures.panels(rows, styles)
+
+
+def _styles(found: Sequence[Section]) -> dict[str, VariantStyle]:
+    labels = dict.fromkeys(v.label for section in found for v in section.variants)
+    return {label: figures.variant_style(i) for i, label in enumerate(labels)}
+
+
+def _health_percent(
+    section: Section, styles: Mapping[str, VariantStyle], measure: str
+) -> list[Curve]:
+    found = _health_curves(section, styles, measure)
+    return [Curve(curve.style, curve.steps, 100 * curve.values) for curve in found]
+
+
+def _panels(section: Section, styles: Mapping[str, VariantStyle]) -> list[Panel]:
     grid = section.grid()
     scores = [Curve(styles[v.label], grid, v.score_curve(grid)) for v in section.variants]
-    dormant = _health_curves(section, styles, "dormant_fraction")
-    dormant = [Curve(c.style, c.steps, 100 * c.values) for c in dormant]
-    panels = [figures.curves(scores, "Score", "score per episode")]
-    if dormant:
+    found = [Panel(scores, "Score", "score per episode")]
+    if dormant := _health_percent(section, styles, "dormant_fraction"):
         ranks = _health_curves(section, styles, "effective_rank")
-        panels += [
-            figures.curves(dormant, "Dormant neurons", "share of the layer (%)", from_zero=True),
-            figures.curves(ranks, "Effective rank", _rank_label(section), from_zero=True),
+        found += [
+            Panel(dormant, "Dormant neurons", "share of the layer (%)", from_zero=True),
+            Panel(ranks, "Effective rank", _rank_label(section), from_zero=True),
         ]
+    return found
+
+
+def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+    panels = _panels(section, styles)
+    dormant = len(panels) > 1
     drawn = "".join(
-        _figure(panel, f"{section.name}: {panel.axes[0].get_title()} over training")
+        _figure(figures.curves(*panel), f"{section.name}: {panel.title} over training")
         for panel in panels
     )
     health = "Dormant neurons and effective rank are those of the representation, the last "
@@ -416,10 +443,9 @@ def _rank_cell(variant: Variant) -> str:
 
 
 def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
-    lines = _health_curves(section, styles, "hidden_bias_share")
+    lines = _health_percent(section, styles, "hidden_bias_share")
     if not lines:
         return ""
-    lines = [Curve(c.style, c.steps, 100 * c.values) for c in lines]
     shares = {
         v.label: {part: _finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
         for v in section.variants

@@ -189,14 +189,53 @@ def swatch(style: VariantStyle) -> Figure:
     return figure
 
 
+class Panel(NamedTuple):
+    """Curves that share an axis."""
+
+    lines: Sequence[Curve]
+    title: str
+    ylabel: str
+    from_zero: bool = False
+
+
 def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = False) -> Figure:
+    """Draw variants over training in a figure of their own, see ``draw_panel``."""
+    figure = new_figure(4, 3)
+    draw_panel(figure.subplots(), Panel(lines, title, ylabel, from_zero))
+    return figure
+
+
+def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyle]) -> Figure:
+    """Draw rows of panels with one legend; each row is named at its left."""
+    columns = max(map(len, rows.values()))
+    figure = new_figure(3.1 * columns, 2.6 * len(rows) + 0.4)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for axes_row, (name, row) in zip(grid, rows.items(), strict=True):
+        for axes, panel in zip(axes_row, row, strict=False):
+            draw_panel(axes, panel)
+        for axes in axes_row[len(row) :]:
+            axes.set_visible(False)
+        first = axes_row[0]
+        first.set_ylabel(f"{name}\n{first.get_ylabel()}", fontsize=9)
+    handles = [
+        grid[0][0].plot(
+            [], [], color=style.colour, linestyle=style.dashes, marker=style.marker, linewidth=2
+        )[0]
+        for style in legend.values()
+    ]
+    figure.legend(
+        handles, list(legend), loc="outside upper center", ncols=len(legend), frameon=False
+    )
+    return figure
+
+
+def draw_panel(axes: Axes, panel: Panel) -> None:
     """Draw variants over training: the mean over the seeds thick, each seed thin, their range.
 
     Mean and range are drawn only where every seed has a value: a mean over other seeds at every
     step would jump where one of them ends.
     """
-    figure = new_figure(4, 3)
-    axes = figure.subplots()
+    lines, title, ylabel, from_zero = panel
     for line in lines:
         colour, x = line.style.colour, line.steps
         for values in line.values:
@@ -219,7 +258,6 @@ def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = Fa
     axes.set_axisbelow(True)
     _tidy(axes)
     axes.yaxis.label.set_fontsize(9)
-    return figure
 
 
 def _short(value: float, _: Any = None) -> str:
