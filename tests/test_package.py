@@ -61,6 +61,40 @@ def test_the_report_never_imports_torch() -> None:
         assert not inside("hadamard.health", found) | inside("hadamard.layers", found), path
 
 
+ABOVE = ("algos", "envs", "nets", "train", "analyse", "evaluate", "experiments", "cli")
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("core", (*ABOVE, "layers", "health", "report", "plasticity", "trackers", "progress")),
+        ("envs", ("algos", "nets", "layers", "health", "report", "train", "plasticity")),
+        ("algos", ("envs", "layers", "health", "report", "train", "plasticity", "experiments")),
+        ("nets", ("algos", "envs", "health", "report", "train", "plasticity", "experiments")),
+        ("layers", (*ABOVE, "core")),
+        ("health", (*ABOVE, "core")),
+        ("report", (*ABOVE, "core.types", "core.checkpoint", "core.replay")),
+        ("plasticity", ("algos", "envs", "health", "report", "train", "experiments")),
+    ],
+)
+def test_imports_go_one_way(package: str, forbidden: tuple[str, ...]) -> None:
+    for path in files(package):
+        found = imports(path, everywhere=True)
+        for other in forbidden:
+            assert not inside(f"hadamard.{other}", found), f"{path} imports {other}"
+
+
+def test_the_environments_know_only_the_types() -> None:
+    for path in files("envs"):
+        core = inside("hadamard.core", imports(path, everywhere=True))
+        assert all(module.startswith("hadamard.core.types") for module in core), path
+
+
+def test_an_algorithm_fits_a_reader() -> None:
+    for path in files("algos"):
+        assert len(path.read_text().splitlines()) < 250, path
+
+
 def run(script: str) -> str:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -266,7 +266,7 @@ def _evaluate(words: list[str]) -> int:
     asked = _parse(_Evaluate, words, "hadamard evaluate")
     if asked.episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {asked.episodes}")
-    agent, spec, step, device = _load_agent(asked.run, asked.device)
+    agent, spec, step, device = load_agent(asked.run, asked.device)
     parallel = max(n for n in range(1, 21) if asked.episodes % n == 0)
     played = envs.make(spec.env, child_seed(asked.seed, 20), parallel, device, training=False)
     try:
@@ -304,7 +304,7 @@ def _analyse(words: list[str]) -> int:
     from hadamard.core.random import child_seed
 
     asked = _parse(_Analyse, words, "hadamard analyse")
-    agent, spec, step, device = _load_agent(asked.run, asked.device)
+    agent, spec, step, device = load_agent(asked.run, asked.device)
     played = envs.make(spec.env, child_seed(spec.seed, 21), agent.num_envs, device, training=True)
     try:
         obs, seen = played.reset(), []
@@ -327,7 +327,7 @@ def _analyse(words: list[str]) -> int:
     return 0
 
 
-def _load_agent(path: str, device_name: str) -> tuple[Any, Any, int, Any]:
+def load_agent(path: str, device_name: str) -> tuple[Any, Any, int, Any]:
     """Return a run's agent as its last checkpoint has it."""
     from hadamard import envs, train
     from hadamard.core import checkpoint
