@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadamard import envs
+from hadamard.core.config import to_dict
 from hadamard.core.run import Run, RunError
 from hadamard.progress import describe, duration
-from hadamard.report.comparison import write_comparison
-from hadamard.report.runs import load
+from hadamard.report.comparison import reading, write_comparison
+from hadamard.report.runs import load, sections
+from hadamard.train import default_spec
 
 VARIANTS = {"tanh": "plain", "tanh + HR": "hadamard"}
 
@@ -78,6 +81,8 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
     for name, value in (("steps", steps), ("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    default_spec(algorithm, env)
+    envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by four runs
     waiting = [
         Job(
             f"{variant}, seed {seed}",
@@ -91,7 +96,15 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
     _run_all(waiting, jobs)
     page = output / "index.html"
     runs = load([job.path for job in waiting])
-    write_comparison(page, runs, f"tanh with and without HR: {algorithm.upper()} on {env}")
+    write_comparison(
+        page,
+        runs,
+        f"tanh with and without HR: {algorithm.upper()} on {env}",
+        lambda algorithm, env: to_dict(default_spec(algorithm, env)),
+    )
+    for section in sections(runs):
+        for finding in reading(section):
+            print("\n" + "\n  ".join([finding.headline, *finding.details]))
     return page
 
 
