@@ -133,6 +133,7 @@ class Trainer:
         spec.check()
         self.algorithm, self.spec = algorithm, spec
         self.device = choose_device(spec.device)
+        self._threads = torch.get_num_threads()
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
         self.greedy_scores: deque[float] = deque(maxlen=SCORE_EPISODES)
@@ -186,6 +187,7 @@ class Trainer:
             "facts": self.facts,
             "latest": self._latest,
             "logged": self._logged,
+            "densities_due": self._densities_due,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -196,6 +198,7 @@ class Trainer:
         self.facts = dict(state["facts"])
         self._latest = state["latest"]
         self._logged = state["logged"]
+        self._densities_due = state["densities_due"]
         if state["obs"] is not None:
             self.obs = state["obs"].to(self.device)
 
@@ -221,6 +224,7 @@ class Trainer:
     def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
+        torch.set_num_threads(train.threads or self._threads)
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:
@@ -270,16 +274,17 @@ class Trainer:
             with clock("greedy play"):
                 self._play_along(self.greedy)
         every = self.spec.train
-        diagnosed = self._examine() if self._due(every.health_every, before) else None
+        if self._due(every.checkpoint_every, before):
+            self._save_due = self._densities_due = True
+        if self._due(every.health_every, before):
+            self._examine()
         if self._due(every.log_every, before):
             self._log()
-        self._save_due = self._save_due or self._due(every.checkpoint_every, before)
-        if diagnosed is not None and self._save_due:
-            self.run.write("kde", {"step": self.step, **analyse.kde_row(diagnosed)})
         if self._save_due and agent.settled:
             self.save()
 
     _save_due = False
+    _densities_due = False
     _logged = -1
     _latest: Metrics | None = None
     _finite: Tensor | None = None
@@ -299,13 +304,17 @@ class Trainer:
             row = {"step": self.step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)
 
-    def _examine(self) -> Any:
+    def _examine(self) -> None:
+        """Diagnose; the first time after each checkpoint came due, draw densities too."""
         self._check_finite()
         with self.clock("health"):
             diagnosis = analyse.examine(
                 self.agent.network, self.recent.take(), self.spec.train, self.spec.seed, self.step
             )
             self.run.write("health", {"step": self.step, **analyse.health_row(diagnosis)})
+            if self._densities_due:
+                self._densities_due = False
+                self.run.write("kde", {"step": self.step, **analyse.kde_row(diagnosis)})
         layer = diagnosis[-1]
         self.facts.update(
             dormant=layer.dormant_fraction, rank=layer.effective_rank, full_rank=layer.full_rank
@@ -314,7 +323,6 @@ class Trainer:
             values = measured.to_dict()
             shown = {f"health/{measured.name}/{key}": values[key] for key in values}
             self.mirrors.add(shown, self.step)
-        return diagnosis
 
     def _log(self) -> None:
         self._check_finite()
@@ -375,6 +383,7 @@ class Trainer:
 
     def close(self) -> None:
         """Give the environments and the folder free."""
+        torch.set_num_threads(self._threads)
         self.envs.close()
         if self.greedy is not None:
             self.greedy.envs.close()

@@ -50,6 +50,9 @@ class TrainSpec:
     exact_resume: bool = False
     """Atari only: slower emulators whose state can be saved, so that a resumed run equals an
     uninterrupted one bit for bit. All other suites do so anyway."""
+    threads: int = 0
+    """CPU threads for torch; 0 leaves it to torch. Small networks are best with 1, above all when
+    several runs share a machine."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     tensorboard: bool = True
@@ -104,6 +107,7 @@ class RunSpec(Generic[C]):
             "train.health-every": self.train.health_every,
             "train.checkpoint-every": self.train.checkpoint_every,
             "train.greedy-envs": self.train.greedy_envs,
+            "train.threads": self.train.threads,
             "train.env-workers": self.train.env_workers,
             "redo.tau": self.redo.tau,
         }

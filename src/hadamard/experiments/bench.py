@@ -125,8 +125,8 @@ class Lane:
 def bench(asked: Bench) -> str:
     """Measure, and return the table."""
     lines = [
-        f"{asked.env}, torch {torch.__version__}, {torch.get_num_threads()} threads; "
-        "share of the time by part, health at its default interval",
+        f"{asked.env}, torch {torch.__version__}; share of the time by part, health at its "
+        "default interval",
         f"{'':<16}{'steps/s':>10}{'/ ReLU':>8}" + "".join(f"{part:>13}" for part in PARTS),
     ]
     for algorithm in asked.algorithms:

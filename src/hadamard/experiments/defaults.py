@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
+    # A network for a 10 x 10 grid is too small to share among threads.
+    ("*", "minatar"): {"train.threads": 1},
     # The greedy environments are PQN's running evaluation.
     ("pqn", "*"): {"train.greedy_envs": 8},
     # PQN's public MinAtar settings.
@@ -23,7 +25,12 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("ppo", "minatar"): {"net.width": 128},
     # Toy tasks need neither a large network nor long logs.
-    ("*", "probe"): {"net.width": 64, "train.steps": 20_000, "train.log_every": 1_000},
+    ("*", "probe"): {
+        "net.width": 64,
+        "train.steps": 20_000,
+        "train.log_every": 1_000,
+        "train.threads": 1,
+    },
 }
 
 

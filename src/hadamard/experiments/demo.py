@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -47,11 +46,7 @@ class Job:
             command += [*self.flags, "--run-dir", str(self.path)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path.with_suffix(".log"), "wb") as log:
-            # Small networks are faster on one thread, and several runs share the cores.
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def check(self) -> None:
         """Raise if the process ended without finishing the run."""
@@ -115,6 +110,7 @@ def _flags(algorithm: str, env: str, steps: int, seed: int, layer: str) -> list[
         "--seed": seed,
         "--device": "cpu",
         "--train.steps": steps,
+        "--train.threads": 1,
         "--train.log-every": max(steps // 100, 1),
         "--train.health-every": max(steps // 10, 2_048),
         "--train.checkpoint-every": max(steps // 10, 2_048),
