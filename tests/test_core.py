@@ -979,9 +979,11 @@ def test_settings_come_back_from_json_and_foreign_ones_are_named() -> None:
     assert config.from_dict(RunSpec, values) == spec
     with pytest.raises(ValueError, match=r"config.net has fields .* does not know: depth"):
         config.from_dict(RunSpec, {**values, "net": {**values["net"], "depth": 3}})
-    lacking = {key: value for key, value in values["net"].items() if key != "width"}
-    with pytest.raises(ValueError, match=r"config.net lacks width: .*another version"):
-        config.from_dict(RunSpec, {**values, "net": lacking})
+    older = {key: value for key, value in values["net"].items() if key != "width"}
+    assert config.from_dict(RunSpec, {**values, "net": older}) == spec
+    lacking = {key: value for key, value in values.items() if key != "algo"}
+    with pytest.raises(ValueError, match=r"config lacks algo: .*another version"):
+        config.from_dict(RunSpec, lacking)
 
 
 @pytest.mark.parametrize(

@@ -159,12 +159,20 @@ def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def from_dict(kind: Any, values: Mapping[str, Any], where: str = "config") -> Any:
-    """Rebuild a frozen dataclass from ``to_dict``; unknown or missing fields are errors."""
+    """Rebuild a frozen dataclass from ``to_dict``; unknown fields are errors.
+
+    A field that is missing was added since, and its default is how things were before.
+    """
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
+    needed = {
+        f.name
+        for f in dataclasses.fields(kind)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
     if unknown := sorted(set(values) - names):
         raise ValueError(f"{where} has fields this version does not know: {', '.join(unknown)}")
-    if absent := sorted(names - set(values)):
+    if absent := sorted(needed - set(values)):
         raise ValueError(f"{where} lacks {', '.join(absent)}: was it written by another version?")
     built = {}
     for name, value in values.items():
