@@ -410,7 +410,9 @@ def _demo(words: list[str]) -> int:
 def _cores() -> int:
     import os
 
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):  # what this process may use, where the system tells
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _bench(words: list[str]) -> int:
