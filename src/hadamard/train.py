@@ -140,6 +140,7 @@ class Trainer:
         self.facts: dict[str, Any] = {}
         self.clock = Clock()
         self.episodes = 0
+        self.latest: Metrics | None = None
         self.greedy: GreedyPlay | None = None
         self.envs = self._make_envs(spec.algo.num_envs, 10, training=True)
         try:
@@ -185,7 +186,7 @@ class Trainer:
             "scores": list(self.scores),
             "greedy_scores": list(self.greedy_scores),
             "facts": self.facts,
-            "latest": self._latest,
+            "latest": self.latest,
             "logged": self._logged,
             "densities_due": self._densities_due,
         }
@@ -196,7 +197,7 @@ class Trainer:
         self.scores.extend(state["scores"])
         self.greedy_scores.extend(state["greedy_scores"])
         self.facts = dict(state["facts"])
-        self._latest = state["latest"]
+        self.latest = state["latest"]
         self._logged = state["logged"]
         self._densities_due = state["densities_due"]
         if state["obs"] is not None:
@@ -277,7 +278,7 @@ class Trainer:
         if self._due(every.checkpoint_every, before):
             self._save_due = self._densities_due = True
         if self._due(every.health_every, before):
-            self._examine()
+            self.examine(self.recent.take())
         if self._due(every.log_every, before):
             self._log()
         if self._save_due and agent.settled:
@@ -286,7 +287,6 @@ class Trainer:
     _save_due = False
     _densities_due = False
     _logged = -1
-    _latest: Metrics | None = None
     _finite: Tensor | None = None
 
     def _due(self, every: int, before: int) -> bool:
@@ -294,7 +294,7 @@ class Trainer:
 
     def _watch(self, metrics: Metrics) -> None:
         """Remember the newest measurements, and without waiting whether all were finite."""
-        self._latest = metrics
+        self.latest = metrics
         finite = torch.isfinite(metrics["loss"])
         self._finite = finite if self._finite is None else self._finite & finite
 
@@ -304,12 +304,15 @@ class Trainer:
             row = {"step": self.step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)
 
-    def _examine(self) -> None:
-        """Diagnose; the first time after each checkpoint came due, draw densities too."""
+    def examine(self, obs: Tensor) -> None:
+        """Diagnose on these observations.
+
+        The first diagnosis after each checkpoint came due also keeps the densities of 16 neurons.
+        """
         self._check_finite()
         with self.clock("health"):
             diagnosis = analyse.examine(
-                self.agent.network, self.recent.take(), self.spec.train, self.spec.seed, self.step
+                self.agent.network, obs, self.spec.train, self.spec.seed, self.step
             )
             self.run.write("health", {"step": self.step, **analyse.health_row(diagnosis)})
             if self._densities_due:
@@ -331,7 +334,7 @@ class Trainer:
         self.facts["greedy"] = mean(self.greedy_scores)
         row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
         row |= {"episodes": self.episodes, **self.agent.schedules()}
-        row |= {name: float(value) for name, value in (self._latest or {}).items()}
+        row |= {name: float(value) for name, value in (self.latest or {}).items()}
         self.run.write("train", row)
         timing = self.clock.row(self.step)
         self.run.write("timing", timing)

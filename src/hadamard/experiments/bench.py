@@ -87,7 +87,7 @@ class Lane:
 
     def warm_up(self) -> None:
         """Go on until an update has been made, and a graph captured where there is one."""
-        while self.trainer._latest is None or not self.trainer.agent.settled:
+        while self.trainer.latest is None or not self.trainer.agent.settled:
             self.trainer.iterate()
 
     def measure(self, seconds: float) -> Timing:
@@ -105,14 +105,12 @@ class Lane:
 
     def diagnosis_seconds(self) -> float:
         """Return what one diagnosis costs."""
-        trainer = self.trainer
-        recent = trainer.recent
-        rounds = -(-recent.count // trainer.envs.num_envs)
+        trainer, count = self.trainer, self.trainer.recent.count
+        obs = trainer.obs.repeat(-(-count // len(trainer.obs)), *[1] * (trainer.obs.dim() - 1))
         times = []
         for _ in range(3):
-            recent._batches = [trainer.obs] * rounds
             start = time.perf_counter()
-            trainer._examine()
+            trainer.examine(obs[:count])
             times.append(time.perf_counter() - start)
         return sorted(times)[1]
 
