@@ -700,3 +700,10 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
     assert [row["step"] for row in Run.open(path).rows("train")] == [
         52, 100, 152, 200, 252, 300, 352, 400
     ]  # fmt: skip
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m hadamard.cli envs | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("atari: ")
+    assert done.stderr == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -56,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         return _HANDLERS[command](rest)
+    except BrokenPipeError:
+        # The reader (head, a pager) has seen enough; the interpreter must not flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (UserError, ValueError, ImportError, OSError, RuntimeError) as error:
         return _explain(error)
     except KeyboardInterrupt:
@@ -408,8 +413,6 @@ def _demo(words: list[str]) -> int:
 
 
 def _cores() -> int:
-    import os
-
     if hasattr(os, "sched_getaffinity"):  # what this process may use, where the system tells
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
