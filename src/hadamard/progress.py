@@ -13,9 +13,6 @@ class Progress(Protocol):
     def update(self, step: int, facts: dict[str, Any]) -> None:
         """Show the state; ``facts`` may lack what is not known yet."""
 
-    def note(self, text: str) -> None:
-        """Show a message of its own."""
-
     def close(self) -> None:
         """Finish."""
 
@@ -72,10 +69,6 @@ class Lines:
             flush=True,
         )
 
-    def note(self, text: str) -> None:
-        """Print a message."""
-        print(text, flush=True)
-
     def close(self) -> None:
         """Nothing is open."""
 
@@ -110,10 +103,6 @@ class LiveLine:
         self.seen = (now, step)
         rate = f"{(step - before) / max(now - then, 1e-9):,.0f} steps/s"
         self.bar.update(self.task, completed=step, rate=rate, facts=describe(facts))
-
-    def note(self, text: str) -> None:
-        """Print a message above the bar."""
-        self.console.print(text, highlight=False)
 
     def close(self) -> None:
         """Leave the bar as it stands."""

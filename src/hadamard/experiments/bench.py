@@ -44,9 +44,6 @@ class Quiet:
     def update(self, step: int, facts: dict[str, Any]) -> None:
         """Show nothing."""
 
-    def note(self, text: str) -> None:
-        """Show nothing."""
-
     def close(self) -> None:
         """Nothing is open."""
 
