@@ -847,7 +847,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 def test_a_run_records_what_it_was_made_from(run: Run) -> None:
     recorded = Run.open(run.path).config
     assert {key: recorded[key] for key in CONFIG} == CONFIG
-    assert recorded["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(recorded["versions"]["torch"])  # "+cu130" may follow
     assert "commit" in recorded
     assert run.done is None
     run.finish({"score": 1.5})
