@@ -1,0 +1,126 @@
+"""What training does differently on a GPU: where frames live, and going on after a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hadamard.core import checkpoint
+from hadamard.core.config import RunSpec, overridden, to_dict
+from hadamard.core.replay import Replay
+from hadamard.core.run import Run
+from hadamard.core.types import EnvSpec, Step
+from hadamard.experiments.bench import Quiet
+from hadamard.train import Trainer, default_spec, train
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = torch.device("cuda")
+FRAMES = EnvSpec((4, 12, 12), torch.uint8, 3, frames=4)
+
+
+def filled(storage: Any, steps: int) -> Replay:
+    """A replay after steps of two environments, with resets and a wrap-around."""
+    draw = torch.Generator().manual_seed(0)
+
+    def observations() -> torch.Tensor:
+        shape = (2, *FRAMES.obs_shape)
+        return torch.randint(256, shape, dtype=torch.uint8, generator=draw).to(DEVICE)
+
+    replay = Replay(FRAMES, 2, 128, DEVICE, storage)
+    replay.begin(observations())
+    for t in range(steps):
+        ended = torch.tensor([t % 2]) if t % 7 == 6 else None
+        step = Step(
+            obs=observations(),
+            reward=torch.rand(2, generator=draw).to(DEVICE),
+            terminated=torch.tensor([t % 5 == 0, t % 7 == 6], device=DEVICE),
+            truncated=torch.zeros(2, dtype=torch.bool, device=DEVICE),
+            final_index=ended,
+            final_obs=None if ended is None else observations()[:1],
+        )
+        replay.add(torch.randint(3, (2,), generator=draw), step)
+    return replay
+
+
+def test_frames_on_the_gpu_are_the_frames_in_memory(tmp_path: Path) -> None:
+    memory, device = filled("memory", 150), filled("device", 150)
+    assert device.frames.device.type == DEVICE.type
+    state = device.save_increment(tmp_path)
+    restored = Replay(FRAMES, 2, 128, DEVICE, "device")
+    restored.load_increment(tmp_path, state)
+    for seed in range(20):
+        batches = [
+            replay.sample(32, torch.Generator().manual_seed(seed))
+            for replay in (memory, device, restored)
+        ]
+        for ours, on_device, loaded in zip(*batches, strict=True):
+            assert ours.device.type == on_device.device.type == DEVICE.type
+            assert torch.equal(ours, on_device)
+            assert torch.equal(ours, loaded)
+
+
+def settings(algorithm: str, folder: Path, **changes: Any) -> RunSpec[Any]:
+    small = {
+        "device": str(DEVICE),
+        "run_dir": str(folder),
+        "net.layer": "hadamard",
+        "net.activation": "tanh",
+        "net.width": 32,
+        "train.steps": 1_536,
+        "train.log_every": 256,
+        "train.health_every": 512,
+        "train.health_samples": 128,
+        "train.checkpoint_every": 512,
+        "train.tensorboard": False,
+        **(
+            {"algo.learning_starts": 64, "algo.replay_storage": "device"}
+            if algorithm == "dqn"
+            else {"algo.num_envs": 8, "algo.rollout_steps": 16, "algo.minibatches": 4}
+        ),
+    }
+    spec: RunSpec[Any] = overridden(default_spec(algorithm, "probe/image"), {**small, **changes})
+    return spec
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
+def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    spec = settings(algorithm, folder)
+    trainer = Trainer(algorithm, spec)
+    run = Run.create(folder, {"algorithm": algorithm, "spec": to_dict(spec)})
+    trainer.open(run, Quiet, resume=False)
+    while trainer.step < 768 or not trainer.agent.settled:
+        trainer.iterate()
+    trainer.save()
+    trainer.close()
+    saved = [p.detach().clone() for p in trainer.agent.network.parameters()]
+    again = Trainer(algorithm, spec)
+    again.open(Run.open(folder), Quiet, resume=True)
+    assert again.step == trainer.step
+    for ours, theirs in zip(saved, again.agent.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    for group in again.agent.optimiser.param_groups:
+        assert torch.as_tensor(group["lr"]).device.type == DEVICE.type
+    while again.step < spec.train.steps or not again.agent.settled:
+        again.iterate()
+    changed = [
+        not torch.equal(a, b) for a, b in zip(saved, again.agent.network.parameters(), strict=True)
+    ]
+    assert all(changed)
+    again.close()
+    assert [row["step"] for row in Run.open(folder).rows("health")] == [512, 1024, 1536]
+    assert checkpoint.newest(folder / "checkpoints").name == "step-000000001536"
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
+def test_a_policy_is_learned(algorithm: str, tmp_path: Path) -> None:
+    steps = 4_096 if algorithm == "dqn" else 16_384
+    changes: dict[str, Any] = {"train.steps": steps, "algo.learning_rate": 1e-3}
+    if algorithm == "dqn":
+        changes |= {"algo.epsilon_steps": 1_000, "algo.target_period": 100}
+    summary = train(algorithm, settings(algorithm, tmp_path / "run", **changes), Quiet)
+    assert summary["score"] > 0.6  # 0 by chance, 1 at best
