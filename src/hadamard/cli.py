@@ -346,7 +346,8 @@ def load_agent(path: str, device_name: str) -> tuple[Any, Any, int, Any]:
         made.close()
     step, state = checkpoint.read(checkpoint.newest(run.path / "checkpoints"))
     for name in ("network", "random", "counters"):
-        agent.parts[name].load_state_dict(state[f"agent.{name}"])  # type: ignore[union-attr]
+        part: Any = agent.parts[name]
+        part.load_state_dict(state[f"agent.{name}"])
     return agent, spec, step, device
 
 

@@ -45,7 +45,8 @@ def default_spec(algorithm: str, env: str = "minatar/breakout") -> RunSpec[Any]:
     """Return an algorithm's settings for an environment before anything is chosen."""
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     spec: RunSpec[Any] = RunSpec(algo=module.Config(), net=module.NET, env=env)
-    return overridden(spec, overrides(algorithm, env))  # type: ignore[no-any-return]
+    adapted: RunSpec[Any] = overridden(spec, overrides(algorithm, env))
+    return adapted
 
 
 def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:

@@ -47,7 +47,7 @@ class Config:
     epsilon_final: float = 0.1
     """Share of random actions in the end."""
     epsilon_steps: int = 250_000
-    """Steps over which it falls (the paper's 1,000,000 frames)."""
+    """Steps over which it falls (on Atari the paper's 1,000,000 frames are 250,000 steps)."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Literal["memory", "disk", "device"] = "memory"

@@ -127,7 +127,7 @@ class PPO:
         return metrics
 
     def _update(self, obs: Tensor) -> Metrics:
-        c, data, flat = self.config, self.rollout.data, self.rollout.flat
+        c, data = self.config, self.rollout.data
         next_values = successor_values(
             data["value"], self._value(obs), data["truncated"], data["truncated_value"]
         )
@@ -140,19 +140,17 @@ class PPO:
             c.gamma,
             c.gae_lambda,
         )
-        names = ("obs", "action", "log_probability", "value", "advantage")
-        batch = [flat(name) for name in names]
-        collected = c.num_envs * c.rollout_steps
-        before = self.counters["steps"] - collected
+        before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
-        for _ in range(c.epochs):
-            order = torch.randperm(collected, generator=self.random.generator).to(self.device)
-            for part in order.chunk(c.minibatches):
-                metrics = self.learn(*(tensor[part] for tensor in batch))
-                self.counters["updates"] += 1
-                if self.after_update is not None:
-                    self.after_update(self.counters["updates"], batch[0][part])
+        names = ("obs", "action", "log_probability", "value", "advantage")
+        for batch in self.rollout.minibatches(
+            names, c.epochs, c.minibatches, self.random.generator
+        ):
+            metrics = self.learn(*batch)
+            self.counters["updates"] += 1
+            if self.after_update is not None:
+                self.after_update(self.counters["updates"], batch[0])
         return metrics
 
     def _learn(

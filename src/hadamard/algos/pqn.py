@@ -126,24 +126,23 @@ class PQN:
         return metrics
 
     def _update(self, obs: Tensor) -> Metrics:
-        c, data, flat = self.config, self.rollout.data, self.rollout.flat
+        c, data = self.config, self.rollout.data
         next_values = successor_values(
             data["value"], self._best(obs), data["truncated"], data["truncated_value"]
         )
         data["return"] = lambda_returns(
             data["reward"], next_values, data["terminated"], data["truncated"], c.gamma, c.lambda_
         )
-        observations, actions, returns = flat("obs"), flat("action"), flat("return")
-        before = self.counters["steps"] - len(returns)
+        before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
-        for _ in range(c.epochs):
-            order = torch.randperm(len(returns), generator=self.random.generator).to(self.device)
-            for part in order.chunk(c.minibatches):
-                metrics = self.learn(observations[part], actions[part], returns[part])
-                self.counters["updates"] += 1
-                if self.after_update is not None:
-                    self.after_update(self.counters["updates"], observations[part])
+        for batch in self.rollout.minibatches(
+            ("obs", "action", "return"), c.epochs, c.minibatches, self.random.generator
+        ):
+            metrics = self.learn(*batch)
+            self.counters["updates"] += 1
+            if self.after_update is not None:
+                self.after_update(self.counters["updates"], batch[0])
         return metrics
 
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from hadamard.core.types import State
 
 
 def make(
-    kind: type[torch.optim.Optimizer],
+    kind: Callable[..., torch.optim.Optimizer],
     parameters: Iterable[nn.Parameter],
     learning_rate: float,
     device: torch.device,
@@ -20,9 +20,9 @@ def make(
 ) -> torch.optim.Optimizer:
     """Build an optimiser; on a GPU its whole state, the learning rate too, lives there."""
     if device.type != "cuda":
-        return kind(parameters, lr=learning_rate, **options)  # type: ignore[call-arg]
+        return kind(parameters, lr=learning_rate, **options)
     rate = torch.tensor(learning_rate, device=device)
-    return kind(parameters, lr=rate, capturable=True, **options)  # type: ignore[call-arg]
+    return kind(parameters, lr=rate, capturable=True, **options)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:

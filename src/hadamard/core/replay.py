@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -29,6 +29,14 @@ class Batch(NamedTuple):
     reward: Tensor
     terminated: Tensor
     next_obs: Tensor
+
+
+class _Chunk(TypedDict):
+    """A file of frames: those of each environment up to these counts."""
+
+    file: str
+    sha256: str
+    end: list[int]
 
 
 class Replay:
@@ -67,7 +75,7 @@ class Replay:
         self.pushed = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
         self._saved = [0] * num_envs
-        self._chunks: list[dict[str, object]] = []
+        self._chunks: list[_Chunk] = []
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
@@ -160,7 +168,7 @@ class Replay:
         self._chunks = [
             chunk
             for chunk in self._chunks
-            if any(e > o for e, o in zip(chunk["end"], oldest, strict=True))  # type: ignore[call-overload]
+            if any(e > o for e, o in zip(chunk["end"], oldest, strict=True))
         ]
         return {
             "action": self.action,
@@ -182,13 +190,13 @@ class Replay:
             getattr(self, name).copy_(state[name])
         self.pushed = list(state["pushed"])
         self._saved = list(state["pushed"])
-        self._chunks = [dict(chunk) for chunk in state["chunks"]]
+        self._chunks = list(state["chunks"])
         for chunk in self._chunks:
-            path = folder / str(chunk["file"])
+            path = folder / chunk["file"]
             if not path.is_file() or checksum(path) != chunk["sha256"]:
                 raise CheckpointError(f"{path} is missing or damaged")
             for env, frames in read_tensors(path).items():
-                end = chunk["end"][int(env)]  # type: ignore[index]
+                end = chunk["end"][int(env)]
                 slots = torch.arange(end - len(frames), end) % self.slots
                 # Frames that later ones have overwritten come first, and are overwritten again.
                 self.frames[int(env), slots.to(self.frames.device)] = frames.to(self.frames.device)

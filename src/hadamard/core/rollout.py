@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
@@ -45,3 +47,13 @@ class Rollout:
     def flat(self, name: str) -> Tensor:
         """Return a tensor with steps and environments as one dimension."""
         return self.data[name].flatten(0, 1)
+
+    def minibatches(
+        self, names: Sequence[str], epochs: int, count: int, generator: torch.Generator
+    ) -> Iterator[list[Tensor]]:
+        """Yield the named tensors in ``count`` random parts, shuffled anew in each epoch."""
+        tensors = [self.flat(name) for name in names]
+        for _ in range(epochs):
+            order = torch.randperm(len(tensors[0]), generator=generator).to(self.device)
+            for part in order.chunk(count):
+                yield [tensor[part] for tensor in tensors]

@@ -40,7 +40,7 @@ class Encoder(nn.Module):
     @property
     def layers(self) -> list[Hidden]:
         """The hidden layers, first to last."""
-        return list(self.hidden)  # type: ignore[arg-type]
+        return [layer for layer in self.hidden if isinstance(layer, Hidden)]
 
     def forward(self, obs: Tensor) -> Tensor:
         """Encode a batch of observations as they come from the environment."""
