@@ -19,7 +19,8 @@ from hadamard.core.run import Run, RunError
 
 pytest.importorskip("matplotlib")
 from hadamard.report import comparison
-from hadamard.report.comparison import command, notes, reading, write_comparison
+from hadamard.report.comparison import command, write_comparison
+from hadamard.report.reading import notes, reading
 from hadamard.report.runs import RunData, Section, Series, load, sections
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -15,7 +15,8 @@ from hadamard import envs
 from hadamard.core.config import to_dict
 from hadamard.core.run import Run, RunError
 from hadamard.progress import describe, duration
-from hadamard.report.comparison import reading, write_comparison
+from hadamard.report.comparison import write_comparison
+from hadamard.report.reading import reading
 from hadamard.report.runs import load, sections
 from hadamard.train import default_spec
 

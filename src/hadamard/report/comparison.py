@@ -7,9 +7,8 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +16,12 @@ from hadamard import __version__
 from hadamard.report import figures
 from hadamard.report.figures import Curve, Panel, VariantStyle
 from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
+from hadamard.report.reading import counted, finite, notes, number, percent, reading, spanned
 from hadamard.report.runs import (
     PARTS,
-    FloatArray,
     RunData,
     Section,
     Variant,
-    changed,
     flat,
     sections,
 )
@@ -31,49 +29,12 @@ from hadamard.report.runs import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Full separation of the seeds that is rarer than this among equal variants counts as a result.
-_SURPRISING = 0.05
-_FEW_SEEDS = 10
-# What a label already says, or what is allowed to differ between the runs of a variant.
-_SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
+# What is allowed to differ between the runs of a variant.
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
 # What of the loop's settings shows in the results.
 _TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
 
 DefaultOf = Callable[[str, str], Mapping[str, Any]]
-
-
-def number(value: float) -> str:
-    """Write a score: three digits, or all digits before the point.
-
-    Examples:
-        >>> number(12345.6), number(23.456), number(-0.01234)
-        ('12,346', '23.5', '-0.0123')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def percent(value: float) -> str:
-    """Write a share."""
-    return f"{value:.1%}"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A final number of a run, and the words for it."""
-
-    key: str
-    name: str
-    text: Callable[[float], str]
-    above: str
-    below: str
-
-
-_SCORE = Measure("score", "final score", number, "higher", "lower")
-_DORMANT = Measure("dormant_fraction", "dormant neurons", percent, "more", "fewer")
-_RANK = Measure("effective_rank", "effective rank", number, "higher", "lower")
-_HIDDEN_BIAS = Measure("hidden_bias_share", "hidden bias", percent, "larger", "smaller")
-_HEALTH = (_DORMANT, _RANK, _HIDDEN_BIAS)
 
 
 def write_comparison(
@@ -93,7 +54,7 @@ def write_comparison(
     styles = _styles(parts)
     finished = sum(run.finished for run in runs)
     body = [
-        f'<p class="meta">{_count(len(runs), "run")}, '
+        f'<p class="meta">{counted(len(runs), "run")}, '
         f"{'all' if finished == len(runs) else finished} finished · Hadamard {__version__}</p>",
         '<div class="verdict"><h2>What the numbers say</h2>',
         *(_reading_html(part, with_name=len(parts) > 1) for part in parts),
@@ -104,183 +65,6 @@ def write_comparison(
     write_document(path, title, "\n".join(body))
 
 
-# What the numbers say
-
-
-class Finding(NamedTuple):
-    """One comparison in words."""
-
-    headline: str
-    details: list[str]
-
-
-def reading(section: Section) -> list[Finding]:
-    """Say what came out, computed from the numbers and whatever they are."""
-    found = []
-    for variant in section.variants:
-        baseline = section.baseline(variant)
-        if baseline is not None:
-            found.append(_against(variant, baseline))
-    if not found:
-        (only,) = section.variants
-        headline = f"{only.label} is the only variant: there is nothing to compare it with."
-        found.append(Finding(headline, [_sentence(m, only) for m in (_SCORE, *_HEALTH)]))
-    return found
-
-
-def _against(variant: Variant, baseline: Variant) -> Finding:
-    """Compare a variant with its baseline."""
-    pair = (variant, baseline)
-    names = f"{variant.label} against {baseline.label}"
-    ours, theirs = (_finite(v.finals("score")) for v in pair)
-    order = _order(ours, theirs)
-    score = _sentence(_SCORE, *pair)
-    if order == "missing":
-        headline = f"{names}: the scores cannot be compared yet."
-        score = " ".join(
-            f"{v.label} has no finished {'episode' if v.finished else 'run'}."
-            for v in pair
-            if not _finite(v.finals("score")).size
-        )
-    elif order == "equal":
-        headline = f"{names}: the same score in every seed."
-    elif order == "overlap":
-        headline = f"{names}: these seeds show no difference in score."
-        score += " The seeds' ranges overlap, so nothing can be concluded."
-    elif min(ours.size, theirs.size) == 1:
-        headline = f"{names}: a {_word(_SCORE, order)} score, but one seed is no evidence."
-        score += " It could be chance, so nothing can be concluded."
-    else:
-        # Of all ways to deal the scores out, two leave the groups apart, one each way round.
-        chance = 2 / math.comb(ours.size + theirs.size, ours.size)
-        headline = _apart(variant, baseline, order == "above", chance <= _SURPRISING)
-        score += (
-            f" {ours.size} and {theirs.size} seeds of equal variants would lie apart like this "
-            f"in {100 * chance:.2g}% of cases"
-            + (", too often to conclude anything." if chance > _SURPRISING else ".")
-        )
-    health = {measure: _finals_order(measure, *pair) for measure in _HEALTH}
-    details = [score]
-    if set(health.values()) == {"missing"}:
-        details.append("The representations cannot be compared: a diagnosis is missing.")
-    else:
-        details += [_sentence(measure, *pair) for measure in _HEALTH]
-    if health[_DORMANT] == "below" and health[_RANK] == "above" and order != "above":
-        details.append("So the representation is healthier, and the score does not show it.")
-    return Finding(headline, details + _other_changes(*pair))
-
-
-def _apart(variant: Variant, baseline: Variant, higher: bool, surprising: bool) -> str:
-    """Say that no seed of one variant reaches the other's."""
-    ours, theirs = variant.label, baseline.label
-    if higher and surprising:
-        return f"{ours} scored better than {theirs}, in every seed."
-    if higher:
-        return f"{ours} scored higher than {theirs} in every seed, but too few seeds to conclude."
-    # Another activation is an alternative; only a changed layer is meant to help.
-    activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
-    helped = "did not help: it scored" if len(activations) == 1 else "scored"
-    if surprising:
-        return f"{ours} {helped} worse than {theirs}, in every seed."
-    return f"{ours} {helped} lower than {theirs} in every seed, but too few seeds to conclude."
-
-
-def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
-    """Tell one measure, of one variant or of two."""
-    name = measure.name.capitalize()
-    if baseline is None:
-        return f"{name}: {_told(measure, variant)}."
-    order = _finals_order(measure, variant, baseline)
-    words = {"equal": "the same", "overlap": "the seeds' ranges overlap"}
-    if order in ("above", "below"):
-        words[order] = _word(measure, order)
-    # The score's headline says how it compares.
-    end = f", {words[order]}" if order in words and measure is not _SCORE else ""
-    return f"{name}: {_told(measure, variant)} against {_told(measure, baseline)}{end}."
-
-
-def _other_changes(variant: Variant, baseline: Variant) -> list[str]:
-    old, new = baseline.runs[0].spec, variant.runs[0].spec
-    also = [
-        f"{name} ({new.get(name)} against {old.get(name)})"
-        for name in changed(old, new)
-        if name not in _SAID
-    ]
-    return [f"Mind that they also differ in {', '.join(also)}."] if also else []
-
-
-def notes(section: Section) -> list[str]:
-    """Say what limits all of the section's comparisons."""
-    told = []
-    for run in section.runs:
-        if not run.finished:
-            share = min(run.reached / run.steps, 1)
-            told.append(
-                f"{run.label}, seed {run.seed}, is not finished ({share:.0%} of its steps): the "
-                "curves show it, the final numbers leave it out."
-            )
-        if run.lost_episodes:
-            told.append(
-                f"{run.label}, seed {run.seed}: {_count(run.lost_episodes, 'episode')} left out "
-                "whose score is not a finite number."
-            )
-    counts = [len(variant.finished) for variant in section.variants]
-    if 0 < min(counts) < _FEW_SEEDS:
-        seeds = "One seed is" if max(counts) == 1 else f"{_range(counts)} seeds are"
-        told.append(f"{seeds} few: scores in deep RL vary widely from seed to seed.")
-    return told
-
-
-def _range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _finite(values: FloatArray) -> FloatArray:
-    return values[np.isfinite(values)]
-
-
-def _order(ours: FloatArray, theirs: FloatArray) -> str:
-    """Tell how the ranges of finite values lie: above, below, overlap, equal or missing."""
-    if not ours.size or not theirs.size:
-        return "missing"
-    if ours.min() > theirs.max():
-        return "above"
-    if ours.max() < theirs.min():
-        return "below"
-    return "equal" if np.ptp(ours) == np.ptp(theirs) == 0 else "overlap"
-
-
-def _finals_order(measure: Measure, variant: Variant, baseline: Variant) -> str:
-    return _order(_finite(variant.finals(measure.key)), _finite(baseline.finals(measure.key)))
-
-
-def _word(measure: Measure, order: str) -> str:
-    return measure.above if order == "above" else measure.below
-
-
-def _told(measure: Measure, variant: Variant) -> str:
-    """Write a measure's mean over the finished seeds, with their range and any that lack it."""
-    values = variant.finals(measure.key)
-    finite = _finite(values)
-    if not finite.size:
-        return "not measured"
-    notes = []
-    if finite.size < values.size:
-        notes.append(f"{finite.size} of {values.size} seeds")
-    elif measure is _SCORE:
-        notes.append(_count(values.size, "seed"))
-    if finite.size > 1:
-        low, high = measure.text(finite.min()), measure.text(finite.max())
-        notes.append(f"{low} to {high}" if low != high else "each the same")
-    mean = measure.text(float(finite.mean()))
-    return f"{mean} ({', '.join(notes)})" if notes else mean
-
-
-def _count(amount: int, noun: str) -> str:
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
 def _reading_html(section: Section, with_name: bool) -> str:
     name = f"<h3>{escape(section.name)}</h3>" if with_name else ""
     findings = "".join(
@@ -289,9 +73,6 @@ def _reading_html(section: Section, with_name: bool) -> str:
         for headline, details in reading(section)
     )
     return name + findings + "".join(f'<p class="note">{escape(n)}</p>' for n in notes(section))
-
-
-# The figures and the table
 
 
 def _section_html(
@@ -395,14 +176,14 @@ def _seeds_caption(section: Section) -> str:
     if max(counts) == 1:
         return "One seed for each variant, so there is no range to show."
     return (
-        f"{_range(counts)} seeds for each variant. Thick: their mean, where every seed has a "
+        f"{spanned(counts)} seeds for each variant. Thick: their mean, where every seed has a "
         "value. Thin: each seed. Shaded: from the lowest to the highest seed, not a confidence "
         "interval."
     )
 
 
 def _rank_label(section: Section) -> str:
-    full = {r for run in section.runs for r in _finite(run.health["full_rank"])}
+    full = {r for run in section.runs for r in finite(run.health["full_rank"])}
     return f"directions (of {full.pop():g})" if len(full) == 1 else "directions"
 
 
@@ -433,8 +214,8 @@ def _seed_cell(run: RunData) -> str:
 
 
 def _cell(variant: Variant, measure: str, text: Callable[[float], str]) -> str:
-    finite = _finite(variant.finals(measure))
-    return text(float(finite.mean())) if finite.size else "–"
+    sound = finite(variant.finals(measure))
+    return text(float(sound.mean())) if sound.size else "–"
 
 
 def _rank_cell(variant: Variant) -> str:
@@ -447,7 +228,7 @@ def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
     if not lines:
         return ""
     shares = {
-        v.label: {part: _finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
+        v.label: {part: finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
         for v in section.variants
     }
     bars = {

@@ -1,0 +1,228 @@
+"""What the numbers of a comparison say, in words computed from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hadamard.report.runs import FloatArray, Section, Variant, changed
+
+# Full separation of the seeds that is rarer than this among equal variants counts as a result.
+_SURPRISING = 0.05
+_FEW_SEEDS = 10
+# What a label already says, or what is allowed to differ between the runs of a variant.
+_SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
+
+
+def number(value: float) -> str:
+    """Write a score: three digits, or all digits before the point.
+
+    Examples:
+        >>> number(12345.6), number(23.456), number(-0.01234)
+        ('12,346', '23.5', '-0.0123')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Write a share."""
+    return f"{value:.1%}"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A final number of a run, and the words for it."""
+
+    key: str
+    name: str
+    text: Callable[[float], str]
+    above: str
+    below: str
+
+
+_SCORE = Measure("score", "final score", number, "higher", "lower")
+_DORMANT = Measure("dormant_fraction", "dormant neurons", percent, "more", "fewer")
+_RANK = Measure("effective_rank", "effective rank", number, "higher", "lower")
+_HIDDEN_BIAS = Measure("hidden_bias_share", "hidden bias", percent, "larger", "smaller")
+_HEALTH = (_DORMANT, _RANK, _HIDDEN_BIAS)
+
+
+class Finding(NamedTuple):
+    """One comparison in words."""
+
+    headline: str
+    details: list[str]
+
+
+def reading(section: Section) -> list[Finding]:
+    """Say what came out, computed from the numbers and whatever they are."""
+    found = []
+    for variant in section.variants:
+        baseline = section.baseline(variant)
+        if baseline is not None:
+            found.append(_against(variant, baseline))
+    if not found:
+        (only,) = section.variants
+        headline = f"{only.label} is the only variant: there is nothing to compare it with."
+        found.append(Finding(headline, [_sentence(m, only) for m in (_SCORE, *_HEALTH)]))
+    return found
+
+
+def _against(variant: Variant, baseline: Variant) -> Finding:
+    """Compare a variant with its baseline."""
+    pair = (variant, baseline)
+    names = f"{variant.label} against {baseline.label}"
+    ours, theirs = (finite(v.finals("score")) for v in pair)
+    order = _order(ours, theirs)
+    score = _sentence(_SCORE, *pair)
+    if order == "missing":
+        headline = f"{names}: the scores cannot be compared yet."
+        score = " ".join(
+            f"{v.label} has no finished {'episode' if v.finished else 'run'}."
+            for v in pair
+            if not finite(v.finals("score")).size
+        )
+    elif order == "equal":
+        headline = f"{names}: the same score in every seed."
+    elif order == "overlap":
+        headline = f"{names}: these seeds show no difference in score."
+        score += " The seeds' ranges overlap, so nothing can be concluded."
+    elif min(ours.size, theirs.size) == 1:
+        headline = f"{names}: a {_word(_SCORE, order)} score, but one seed is no evidence."
+        score += " It could be chance, so nothing can be concluded."
+    else:
+        # Of all ways to deal the scores out, two leave the groups apart, one each way round.
+        chance = 2 / math.comb(ours.size + theirs.size, ours.size)
+        headline = _apart(variant, baseline, order == "above", chance <= _SURPRISING)
+        score += (
+            f" {ours.size} and {theirs.size} seeds of equal variants would lie apart like this "
+            f"in {100 * chance:.2g}% of cases"
+            + (", too often to conclude anything." if chance > _SURPRISING else ".")
+        )
+    health = {measure: _finals_order(measure, *pair) for measure in _HEALTH}
+    details = [score]
+    if set(health.values()) == {"missing"}:
+        details.append("The representations cannot be compared: a diagnosis is missing.")
+    else:
+        details += [_sentence(measure, *pair) for measure in _HEALTH]
+    if health[_DORMANT] == "below" and health[_RANK] == "above" and order != "above":
+        details.append("So the representation is healthier, and the score does not show it.")
+    return Finding(headline, details + _other_changes(*pair))
+
+
+def _apart(variant: Variant, baseline: Variant, higher: bool, surprising: bool) -> str:
+    """Say that no seed of one variant reaches the other's."""
+    ours, theirs = variant.label, baseline.label
+    if higher and surprising:
+        return f"{ours} scored better than {theirs}, in every seed."
+    if higher:
+        return f"{ours} scored higher than {theirs} in every seed, but too few seeds to conclude."
+    # Another activation is an alternative; only a changed layer is meant to help.
+    activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
+    helped = "did not help: it scored" if len(activations) == 1 else "scored"
+    if surprising:
+        return f"{ours} {helped} worse than {theirs}, in every seed."
+    return f"{ours} {helped} lower than {theirs} in every seed, but too few seeds to conclude."
+
+
+def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
+    """Tell one measure, of one variant or of two."""
+    name = measure.name.capitalize()
+    if baseline is None:
+        return f"{name}: {_told(measure, variant)}."
+    order = _finals_order(measure, variant, baseline)
+    words = {"equal": "the same", "overlap": "the seeds' ranges overlap"}
+    if order in ("above", "below"):
+        words[order] = _word(measure, order)
+    # The score's headline says how it compares.
+    end = f", {words[order]}" if order in words and measure is not _SCORE else ""
+    return f"{name}: {_told(measure, variant)} against {_told(measure, baseline)}{end}."
+
+
+def _other_changes(variant: Variant, baseline: Variant) -> list[str]:
+    old, new = baseline.runs[0].spec, variant.runs[0].spec
+    also = [
+        f"{name} ({new.get(name)} against {old.get(name)})"
+        for name in changed(old, new)
+        if name not in _SAID
+    ]
+    return [f"Mind that they also differ in {', '.join(also)}."] if also else []
+
+
+def notes(section: Section) -> list[str]:
+    """Say what limits all of the section's comparisons."""
+    told = []
+    for run in section.runs:
+        if not run.finished:
+            share = min(run.reached / run.steps, 1)
+            told.append(
+                f"{run.label}, seed {run.seed}, is not finished ({share:.0%} of its steps): the "
+                "curves show it, the final numbers leave it out."
+            )
+        if run.lost_episodes:
+            told.append(
+                f"{run.label}, seed {run.seed}: {counted(run.lost_episodes, 'episode')} left out "
+                "whose score is not a finite number."
+            )
+    counts = [len(variant.finished) for variant in section.variants]
+    if 0 < min(counts) < _FEW_SEEDS:
+        seeds = "One seed is" if max(counts) == 1 else f"{spanned(counts)} seeds are"
+        told.append(f"{seeds} few: scores in deep RL vary widely from seed to seed.")
+    return told
+
+
+def spanned(counts: Sequence[int]) -> str:
+    """Write the lowest and the highest of some counts."""
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def finite(values: FloatArray) -> FloatArray:
+    """Return the values without what is not a finite number."""
+    return values[np.isfinite(values)]
+
+
+def _order(ours: FloatArray, theirs: FloatArray) -> str:
+    """Tell how the ranges of finite values lie: above, below, overlap, equal or missing."""
+    if not ours.size or not theirs.size:
+        return "missing"
+    if ours.min() > theirs.max():
+        return "above"
+    if ours.max() < theirs.min():
+        return "below"
+    return "equal" if np.ptp(ours) == np.ptp(theirs) == 0 else "overlap"
+
+
+def _finals_order(measure: Measure, variant: Variant, baseline: Variant) -> str:
+    return _order(finite(variant.finals(measure.key)), finite(baseline.finals(measure.key)))
+
+
+def _word(measure: Measure, order: str) -> str:
+    return measure.above if order == "above" else measure.below
+
+
+def _told(measure: Measure, variant: Variant) -> str:
+    """Write a measure's mean over the finished seeds, with their range and any that lack it."""
+    values = variant.finals(measure.key)
+    sound = finite(values)
+    if not sound.size:
+        return "not measured"
+    notes = []
+    if sound.size < values.size:
+        notes.append(f"{sound.size} of {values.size} seeds")
+    elif measure is _SCORE:
+        notes.append(counted(values.size, "seed"))
+    if sound.size > 1:
+        low, high = measure.text(sound.min()), measure.text(sound.max())
+        notes.append(f"{low} to {high}" if low != high else "each the same")
+    mean = measure.text(float(sound.mean()))
+    return f"{mean} ({', '.join(notes)})" if notes else mean
+
+
+def counted(amount: int, noun: str) -> str:
+    """Write an amount with its noun in the right number."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
