@@ -19,7 +19,10 @@ from hadamard.core.types import Agent, EnvSpec, Step
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
 
-ALGORITHMS = discover.names("hadamard.algos")
+EVERY = {
+    name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
+}
+ALGORITHMS = tuple(name for name, module in EVERY.items() if module.ACTIONS == "discrete")
 CPU = torch.device("cpu")
 
 # Small and quick; an algorithm that is not named here runs with its own defaults.

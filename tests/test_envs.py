@@ -53,10 +53,13 @@ def open_envs(name: str, seed: int = 0, num_envs: int = 3, **options: Any) -> It
 
 def play(envs: Envs, steps: int, seed: int = 0) -> list[Step]:
     random = torch.Generator().manual_seed(seed)
-    return [
-        envs.step(torch.randint(envs.spec.num_actions, (envs.num_envs,), generator=random))
-        for _ in range(steps)
-    ]
+    return [envs.step(any_action(envs, random)) for _ in range(steps)]
+
+
+def any_action(envs: Envs, random: torch.Generator) -> torch.Tensor:
+    if envs.spec.continuous:
+        return 2 * torch.rand(envs.num_envs, envs.spec.action_size, generator=random) - 1
+    return torch.randint(envs.spec.num_actions, (envs.num_envs,), generator=random)
 
 
 def assert_same(one: list[Step], two: list[Step]) -> None:
@@ -95,7 +98,7 @@ def test_shapes_and_kinds(name: str, exact: bool) -> None:
     with open_envs(name, exact=exact) as envs:
         spec, num_envs = envs.spec, envs.num_envs
         assert num_envs == 3
-        assert spec.num_actions >= 2
+        assert (spec.num_actions >= 2) != (spec.action_size >= 1)
         assert spec.obs_shape[0] % spec.frames == 0
 
         def check_obs(obs: torch.Tensor, rows: int) -> None:
@@ -224,15 +227,21 @@ def test_a_reset_mid_episode_forgets_it(name: str, exact: bool) -> None:
 def test_bad_actions_are_refused(name: str, exact: bool) -> None:
     with open_envs(name, exact=exact) as envs:
         envs.reset()
-        with pytest.raises(ValueError, match=r"shape \(3,\).*got \(2,\)"):
-            envs.step(torch.zeros(2, dtype=torch.long))
-        with pytest.raises(ValueError, match=rf"0..{envs.spec.num_actions - 1}, got -1"):
-            envs.step(torch.full((3,), -1))
-        with pytest.raises(ValueError, match="integers"):
-            envs.step(torch.zeros(3))
+        spec = envs.spec
+        good = torch.zeros(3, *spec.action_shape, dtype=spec.action_dtype)
+        limits = r"\[-1, 1\]" if spec.continuous else f"0..{spec.num_actions - 1}"
+        with pytest.raises(ValueError, match=r"shape \(3,.*got \(2,"):
+            envs.step(good[:2])
+        with pytest.raises(ValueError, match=rf"{limits}, got -2"):
+            envs.step(good - 2)
+        with pytest.raises(ValueError, match="integers|floating-point"):
+            envs.step(good.long() if spec.continuous else good.float())
+        if spec.continuous:
+            with pytest.raises(ValueError, match=rf"{limits}, got nan"):
+                envs.step(good * torch.nan)
         with pytest.raises(RuntimeError, match="without send"):
             envs.receive()
-        envs.step(torch.zeros(3, dtype=torch.long))
+        envs.step(good)
 
 
 @every

@@ -22,7 +22,7 @@ from hadamard.core.config import RunSpec, from_dict, overridden, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run, RunError
 from hadamard.core.types import Agent, Envs, Metrics, State
-from hadamard.evaluate import GreedyPlay
+from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.experiments.defaults import overrides
 from hadamard.plasticity.redo import ReDo
 from hadamard.progress import Progress, make_progress
@@ -123,6 +123,7 @@ def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
 def make_agent(algorithm: str, spec: RunSpec[Any], made: Envs, device: torch.device) -> Agent:
     """Build an algorithm's agent for an environment."""
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    made.spec.require(module.ACTIONS, algorithm)
     agent: Agent = module.build(made.spec, spec, device)
     return agent
 
@@ -143,41 +144,52 @@ class Trainer:
         self.episodes = 0
         self.latest: Metrics | None = None
         self.greedy: GreedyPlay | None = None
-        self.envs = self._make_envs(spec.algo.num_envs, 10, training=True)
+        self.evaluation: Envs | None = None
+        train = spec.train
+        self.envs = self._make_envs(spec.algo.num_envs, 10, train.env_workers)
         try:
             self.agent = make_agent(algorithm, spec, self.envs, self.device)
-            if spec.train.greedy_envs:
-                greedy = self._make_envs(spec.train.greedy_envs, 11, training=False)
+            if spec.redo.enabled:
+                self.agent.after_update = self._redo()
+            if train.greedy_envs:
+                greedy = self._make_envs(train.greedy_envs, 11, training=False)
                 self.greedy = GreedyPlay(self.agent, greedy)
+            if train.eval_every:
+                self.evaluation = self._make_envs(
+                    train.eval_episodes, 12, train.eval_workers, training=False
+                )
         except BaseException:
             self.close()
             raise
-        redo = spec.redo
-        if redo.enabled:
-            self.agent.after_update = ReDo(
-                self.agent.network, self.agent.optimiser, redo.tau, redo.period, spec.seed
-            )
         self.recent = analyse.RecentObservations(spec.train, self.device)
         self.obs = torch.empty(0)
 
-    def _make_envs(self, count: int, purpose: int, *, training: bool) -> Envs:
-        train = self.spec.train
+    def _make_envs(
+        self, count: int, purpose: int, workers: int = 0, *, training: bool = True
+    ) -> Envs:
         return envs.make(
             self.spec.env,
             child_seed(self.spec.seed, purpose),
             count,
             self.device,
             training=training,
-            exact=train.exact_resume,
-            workers=train.env_workers if training else 0,
+            exact=self.spec.train.exact_resume,
+            workers=workers,
         )
+
+    def _redo(self) -> ReDo:
+        redo, agent = self.spec.redo, self.agent
+        if agent.optimiser is None:
+            raise ValueError(f"--redo.enabled: ReDo does not work with {self.algorithm}")
+        return ReDo(agent.network, agent.optimiser, redo.tau, redo.period, self.spec.seed)
 
     @property
     def parts(self) -> dict[str, Any]:
         """All that a checkpoint holds."""
         parts: dict[str, Any] = {f"agent.{name}": part for name, part in self.agent.parts.items()}
         parts |= {"envs": self.envs, "recent": self.recent, "loop": self}
-        return parts | ({"greedy": self.greedy} if self.greedy is not None else {})
+        parts |= {"greedy": self.greedy} if self.greedy is not None else {}
+        return parts | ({"evaluation": self.evaluation} if self.evaluation is not None else {})
 
     def state_dict(self) -> State:
         """Return the loop's own state."""
@@ -212,7 +224,7 @@ class Trainer:
                 while self.step < self.spec.train.steps or not self.agent.settled:
                     try:
                         self.iterate()
-                    except RuntimeError:
+                    except (RuntimeError, ValueError):
                         self._check_finite()  # no action can be drawn from NaN
                         raise
                     if stopping() and self.agent.settled:
@@ -242,6 +254,8 @@ class Trainer:
         self.mirrors = Mirrors(
             run.path, tensorboard=train.tensorboard, wandb=train.wandb, config=to_dict(self.spec)
         )
+        if self.step == 0:
+            self.evaluate()
 
     def _load(self) -> None:
         self.step, troubles = checkpoint.load(self.run.path / "checkpoints", self.parts)
@@ -276,6 +290,8 @@ class Trainer:
             with clock("greedy play"):
                 self._play_along(self.greedy)
         every = self.spec.train
+        if self._due(every.eval_every, before):
+            self.evaluate()
         if self._due(every.checkpoint_every, before):
             self._save_due = self._densities_due = True
         if self._due(every.health_every, before):
@@ -304,6 +320,20 @@ class Trainer:
             self.greedy_scores.append(episode.score)
             row = {"step": self.step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)
+
+    def evaluate(self) -> None:
+        """Play whole greedy episodes, if the run is evaluated."""
+        if self.evaluation is None:
+            return
+        with self.clock("evaluation"):
+            played = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
+        self.greedy_scores.clear()
+        self.greedy_scores.extend(episode.score for episode in played)
+        for episode in played:
+            row = {"step": self.step, "score": episode.score, "length": episode.length}
+            self.run.write("eval", row)
+        self.facts["greedy"] = mean(self.greedy_scores)
+        self.mirrors.add({"eval/score": self.facts["greedy"]}, self.step)
 
     def examine(self, obs: Tensor) -> None:
         """Diagnose on these observations.
@@ -391,6 +421,8 @@ class Trainer:
         self.envs.close()
         if self.greedy is not None:
             self.greedy.envs.close()
+        if self.evaluation is not None:
+            self.evaluation.close()
         if hasattr(self, "run"):
             self.run.close()
 

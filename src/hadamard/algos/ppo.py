@@ -18,6 +18,7 @@ from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import ActorCritic
 
+ACTIONS = "discrete"
 NET = NetSpec(where="last")
 
 

@@ -19,6 +19,7 @@ from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
 
+ACTIONS = "discrete"
 NET = NetSpec(where="all", norm="layer")
 
 

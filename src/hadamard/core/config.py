@@ -47,6 +47,12 @@ class TrainSpec:
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
     greedy_envs: int = 0
     """Further environments in which the greedy policy plays along, into eval.jsonl."""
+    eval_every: int = 0
+    """Steps between evaluations, the first before training; 0 makes none."""
+    eval_episodes: int = 10
+    """Whole greedy episodes of an evaluation, played at once, into eval.jsonl."""
+    eval_workers: int = 0
+    """Processes to play an evaluation in; 0 plays it in this one."""
     exact_resume: bool = False
     """Atari only: slower emulators whose state can be saved, so that a resumed run equals an
     uninterrupted one bit for bit. All other suites do so anyway."""
@@ -96,6 +102,7 @@ class RunSpec(Generic[C]):
         positive = {
             "train.steps": self.train.steps,
             "train.log-every": self.train.log_every,
+            "train.eval-episodes": self.train.eval_episodes,
             "net.width": self.net.width,
             "redo.period": self.redo.period,
         }
@@ -107,6 +114,8 @@ class RunSpec(Generic[C]):
             "train.health-every": self.train.health_every,
             "train.checkpoint-every": self.train.checkpoint_every,
             "train.greedy-envs": self.train.greedy_envs,
+            "train.eval-every": self.train.eval_every,
+            "train.eval-workers": self.train.eval_workers,
             "train.threads": self.train.threads,
             "train.env-workers": self.train.env_workers,
             "redo.tau": self.redo.tau,
@@ -114,6 +123,11 @@ class RunSpec(Generic[C]):
         for name, number in not_negative.items():
             if number < 0:
                 raise ValueError(f"--{name} must not be negative, got {number}")
+        if self.train.eval_workers > self.train.eval_episodes:
+            raise ValueError(
+                f"--train.eval-workers {self.train.eval_workers} is more than there are "
+                f"--train.eval-episodes ({self.train.eval_episodes})"
+            )
         if self.train.health_samples < 2:
             raise ValueError(
                 f"--train.health-samples must be at least 2, got {self.train.health_samples}: "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +35,42 @@ class EnvSpec:
 
     obs_shape: tuple[int, ...]
     obs_dtype: torch.dtype
-    num_actions: int
+    num_actions: int = 0
+    """How many discrete actions there are; 0 where an action is a vector."""
     frames: int = 1
     """Frames stacked along the first dimension of an observation, the newest last."""
+    action_size: int = 0
+    """Numbers in an action, each in [-1, 1]; 0 where actions are discrete."""
+    max_steps: int = 0
+    """Steps after which an episode is truncated; 0 where there is no limit."""
+
+    @property
+    def continuous(self) -> bool:
+        """Whether an action is a vector."""
+        return self.action_size > 0
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one environment's action."""
+        return (self.action_size,) if self.continuous else ()
+
+    @property
+    def action_dtype(self) -> torch.dtype:
+        """Kind of number an action is made of."""
+        return torch.float32 if self.continuous else torch.int64
+
+    def require(self, actions: Literal["discrete", "continuous"], algorithm: str) -> None:
+        """Refuse an environment whose actions an algorithm cannot choose."""
+        if self.continuous == (actions == "continuous"):
+            return
+        has = (
+            f"{self.action_size} continuous" if self.continuous else f"{self.num_actions} discrete"
+        )
+        other = "simbav2 or mrq" if self.continuous else "dqn, ppo or pqn"
+        raise ValueError(
+            f"{algorithm} needs {actions} actions and this environment has {has} ones: "
+            f"train {other} on it, or choose another --env"
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +166,8 @@ class Agent(Protocol):
     """All that a checkpoint must hold, by name."""
     network: nn.Module
     """The network whose representations are diagnosed; takes observations."""
-    optimiser: torch.optim.Optimizer
+    optimiser: torch.optim.Optimizer | None
+    """The optimiser of that network; None where no one else may change its weights."""
     num_envs: int
     after_update: AfterUpdate | None
     """What the loop wants done after every gradient update (an intervention such as ReDo)."""

@@ -157,7 +157,7 @@ class AtariEnvs:
         """Start one step; the fast form plays it in the background."""
         if self._sent:
             raise RuntimeError("send() twice: the step under way was not received")
-        self._emulators.send(check_actions(action, self.num_envs, self.spec.num_actions))
+        self._emulators.send(check_actions(action, self.num_envs, self.spec))
         self._sent = True
 
     def receive(self) -> Step:

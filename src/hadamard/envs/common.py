@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hadamard.core.types import Episode, State
+from hadamard.core.types import EnvSpec, Episode, State
 
 
 def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
@@ -30,19 +30,26 @@ def spread(seed: int, num_envs: int) -> list[int]:
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs)]
 
 
-def check_actions(action: Tensor, num_envs: int, num_actions: int) -> NDArray[np.int64]:
+def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
     """Bring the actions to the CPU and refuse what the environments cannot take."""
-    if action.shape != (num_envs,):
+    shape = (num_envs, *spec.action_shape)
+    if action.shape != shape:
         raise ValueError(
-            f"actions must have shape ({num_envs},), one for each environment, "
-            f"got {tuple(action.shape)}"
+            f"actions must have shape {shape}, one for each environment, got {tuple(action.shape)}"
         )
-    if action.is_floating_point():
-        raise ValueError(f"actions must be integers, got {action.dtype}")
-    chosen: NDArray[np.int64] = action.numpy(force=True).astype(np.int64)
-    if chosen.min() < 0 or chosen.max() >= num_actions:
-        wrong = chosen[(chosen < 0) | (chosen >= num_actions)][0]
-        raise ValueError(f"actions must lie in 0..{num_actions - 1}, got {wrong}")
+    if action.is_floating_point() != spec.continuous:
+        wanted = "floating-point numbers" if spec.continuous else "integers"
+        raise ValueError(f"actions must be {wanted}, got {action.dtype}")
+    chosen: NDArray[Any] = action.numpy(force=True)
+    if spec.continuous:
+        wrong = chosen[~(np.abs(chosen) <= 1)]  # NaN as well
+        limits = "lie in [-1, 1]"
+    else:
+        chosen = chosen.astype(np.int64)
+        wrong = chosen[(chosen < 0) | (chosen >= spec.num_actions)]
+        limits = f"lie in 0..{spec.num_actions - 1}"
+    if wrong.size:
+        raise ValueError(f"actions must {limits}, got {wrong[0]}")
     return chosen
 
 

@@ -108,7 +108,7 @@ class MinAtarEnvs:
 
     def send(self, action: Tensor) -> None:
         """Keep the actions; the games are played in ``receive``."""
-        chosen = check_actions(action, self.num_envs, self.spec.num_actions)
+        chosen = check_actions(action, self.num_envs, self.spec)
         self._actions = [self._minimal[index] for index in chosen.tolist()]
 
     def receive(self) -> Step:

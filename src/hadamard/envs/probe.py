@@ -10,9 +10,12 @@
 | truncation | 1 | reward 1, truncated after 4 steps | V = 1 / (1 - gamma) |
 | image | a lit column, left or right | one step, 1 if the action is its side, else -1 | V = 1 |
 | image84 | the same as four 84x84 frames | the same | V = 1 |
+| steer | -1 or 1 | one step, 1 - mean((action - observation / 2)^2) | V = 1, actions of +-0.5 |
+| track | -1 or 1 | the same, truncated after 8 steps | V = 1 / (1 - gamma) |
+| track84 | the side as three 84x84 frames in colour | the same | V = 1 / (1 - gamma) |
 
-A learner that takes a truncation for an end learns at most 4 in ``truncation``. The state is
-exact.
+In ``steer``, ``track`` and ``track84`` an action is two numbers in [-1, 1]. A learner that takes a
+truncation for an end learns at most 4 in ``truncation``. The state is exact.
 """
 
 from __future__ import annotations
@@ -44,7 +47,11 @@ class _Task:
     sided: bool = False
     """Whether every episode has a random side, -1 or 1, that the observation shows."""
     image: tuple[int, ...] = ()
+    colours: int = 1
+    """Channels of a frame."""
     truncates: bool = False
+    steered: bool = False
+    """Whether an action is two numbers, best at half the side."""
 
 
 _TASKS = {
@@ -56,6 +63,11 @@ _TASKS = {
     "truncation": _Task(steps=4, truncates=True),
     "image": _Task(sided=True, image=(1, 10, 10)),
     "image84": _Task(sided=True, image=(4, 84, 84)),
+    "steer": _Task(sided=True, steered=True),
+    "track": _Task(steps=8, sided=True, steered=True, truncates=True),
+    "track84": _Task(
+        steps=8, sided=True, steered=True, truncates=True, image=(9, 84, 84), colours=3
+    ),
 }
 
 
@@ -96,8 +108,10 @@ class ProbeEnvs:
         self.spec = EnvSpec(
             obs_shape=image or (1,),
             obs_dtype=torch.uint8 if image else torch.float32,
-            num_actions=2,
-            frames=image[0] if image else 1,
+            num_actions=0 if self._task.steered else 2,
+            frames=image[0] // self._task.colours if image else 1,
+            action_size=2 if self._task.steered else 0,
+            max_steps=self._task.steps,
         )
         # On the CPU whatever the device, so that the stream is the same everywhere.
         self._random = torch.Generator().manual_seed(spread(seed, 1)[0])
@@ -134,6 +148,8 @@ class ProbeEnvs:
             return torch.full((self.num_envs,), float(self._time == 1))
         if self.name == "observed":
             return self._side.clone()
+        if self._task.steered:
+            return 1.0 - (action - self._side[:, None] / 2).square().mean(1)
         signed = 2.0 * action - 1.0
         return signed if self.name == "action" else signed * self._side
 
@@ -149,7 +165,7 @@ class ProbeEnvs:
 
     def send(self, action: Tensor) -> None:
         """Keep the actions for ``receive``."""
-        self._action = torch.from_numpy(check_actions(action, self.num_envs, 2))
+        self._action = torch.from_numpy(check_actions(action, self.num_envs, self.spec))
 
     def receive(self) -> Step:
         """Take the step."""

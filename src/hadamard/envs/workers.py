@@ -66,7 +66,7 @@ class _Shared:
             reward=tensor("reward", torch.float32),
             terminated=tensor("terminated", torch.bool),
             truncated=tensor("truncated", torch.bool),
-            action=tensor("action", torch.int64),
+            action=tensor("action", spec.action_dtype, spec.action_shape),
         )
 
 
@@ -148,7 +148,7 @@ class WorkerEnvs:
         """Start one step in all processes."""
         if self._sent:
             raise RuntimeError("send() twice: the step under way was not received")
-        chosen = check_actions(action, self.num_envs, self.spec.num_actions)
+        chosen = check_actions(action, self.num_envs, self.spec)
         self._shared.action.copy_(torch.from_numpy(chosen))
         self._tell("step")
         self._sent = True
