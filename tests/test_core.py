@@ -28,7 +28,7 @@ from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Batch, Replay
+from hadamard.core.replay import Batch, Draw, Replay
 from hadamard.core.returns import generalised_advantages, lambda_returns, successor_values
 from hadamard.core.rollout import Rollout
 from hadamard.core.run import Run, RunError
@@ -317,7 +317,7 @@ def everything(replay: Replay) -> tuple[list[tuple[int, int]], Batch]:
     if not len(envs):
         return [], Batch(*(torch.empty(0) for _ in Batch._fields))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "_indices", lambda count, generator: (envs, slots))
+        patch.setattr(replay, "draw", lambda count, generator: Draw(envs, slots))
         batch = replay.sample(len(envs), torch.Generator())
     return list(zip(envs.tolist(), slots.tolist(), strict=True)), batch
 
@@ -373,7 +373,7 @@ def test_every_transition_is_as_likely_as_any_other() -> None:
     generator = torch.Generator().manual_seed(0)
     counts = torch.zeros(3, 30)
     for _ in range(20):
-        envs, slots = replay._indices(2_000, generator)
+        envs, slots = replay.draw(2_000, generator)
         counts.index_put_((envs, slots), torch.ones(2_000), accumulate=True)
     assert not counts[~replay.usable].any()
     per_env = replay.usable.sum(1)

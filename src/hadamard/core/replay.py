@@ -4,11 +4,16 @@ Every environment has a ring of slots, and a slot is one frame with what was don
 An observation of k stacked frames is k neighbouring slots, its successor the same one slot on:
 a million Atari transitions are a million frames (7.1 GB), not eight million. A fresh episode
 brings all k frames of its first observation, so every stack is exactly the one that was seen.
+
+With a horizon of n a draw is n steps in a row. They never cross a time limit; where the task ends
+before the n-th, what comes after the end is whatever the slots hold, for the learner to mask.
 """
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
@@ -18,7 +23,7 @@ from torch import Tensor
 from hadamard.core.checkpoint import CheckpointError, checksum, read_tensors, write_tensors
 from hadamard.core.types import EnvSpec, State, Step
 
-Storage = Literal["memory", "disk", "device"]
+Storage = Literal["memory", "disk", "device", "auto"]
 
 
 class Batch(NamedTuple):
@@ -31,6 +36,13 @@ class Batch(NamedTuple):
     next_obs: Tensor
 
 
+class Draw(NamedTuple):
+    """Which transitions were drawn: their environments and slots, where the frames are."""
+
+    envs: Tensor
+    slots: Tensor
+
+
 class _Chunk(TypedDict):
     """A file of frames: those of each environment up to these counts."""
 
@@ -40,11 +52,15 @@ class _Chunk(TypedDict):
 
 
 class Replay:
-    """A ring of frames for each environment, sampled uniformly over all whole transitions.
+    """A ring of frames for each environment.
 
     ``storage`` says where the frames live: in memory, memory-mapped on disk (in a file that is
-    unlinked at once, so nothing is left behind), or on the learner's device. What was done is
-    small and always in memory, where indices are drawn.
+    unlinked at once, so nothing is left behind), on the learner's device, or there if at most half
+    of its free memory is needed (``auto``). What was done is kept, and drawn, where the frames are:
+    on a GPU nothing here waits for the host, so that drawing can be a part of a captured graph.
+
+    All transitions are equally likely, or as likely as their priorities if they are prioritised;
+    a new one then has the largest priority there was since ``forget_largest``.
     """
 
     def __init__(
@@ -55,30 +71,39 @@ class Replay:
         device: torch.device,
         storage: Storage = "memory",
         folder: str | os.PathLike[str] | None = None,
+        *,
+        horizon: int = 1,
+        prioritised: bool = False,
     ) -> None:
-        self.stack = env.frames
+        self.stack, self.horizon = env.frames, horizon
         self.slots = capacity // num_envs
-        if self.slots < 4 * self.stack:
+        smallest = max(4 * self.stack, 2 * horizon + self.stack)
+        if self.slots < smallest:
             raise ValueError(
                 f"a replay of {capacity} for {num_envs} environments is too small: "
-                f"at least {4 * self.stack * num_envs} are needed"
+                f"at least {smallest * num_envs} are needed"
             )
         self.device = device
         self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
         shape = (num_envs, self.slots, *self.frame_shape)
         self.frames = _allocate(shape, env.obs_dtype, storage, device, folder)
-        grid = (num_envs, self.slots)
-        self.action = torch.zeros(grid, dtype=torch.int64)
-        self.reward = torch.zeros(grid)
-        self.terminated = torch.zeros(grid, dtype=torch.bool)
-        self.usable = torch.zeros(grid, dtype=torch.bool)
+        grid, place = (num_envs, self.slots), self.frames.device
+        self.action = torch.zeros((*grid, *env.action_shape), dtype=env.action_dtype, device=place)
+        self.reward = torch.zeros(grid, device=place)
+        self.terminated = torch.zeros(grid, dtype=torch.bool, device=place)
+        self.usable = torch.zeros(grid, dtype=torch.bool, device=place)
+        """Whether a draw may start here."""
+        self.priority = torch.zeros(grid, device=place) if prioritised else None
+        self.largest_priority = torch.ones((), device=place)
         self.pushed = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
+        self.ages = [0] * num_envs
+        """Steps of each environment's running episode."""
         self._saved = [0] * num_envs
         self._chunks: list[_Chunk] = []
 
     def __len__(self) -> int:
-        """Return the number of transitions that can be sampled."""
+        """Return the number of transitions that can be drawn."""
         return int(self.usable.sum())
 
     @property
@@ -99,42 +124,59 @@ class Replay:
         """Start episodes with these observations, in all environments or in some."""
         stacks = obs.unflatten(1, (self.stack, -1))
         for row, env in enumerate(range(len(self.pushed)) if envs is None else envs):
+            self.ages[env] = 0
             for frame in stacks[row]:
                 self._push(env, frame)
 
     def add(self, action: Tensor, step: Step) -> None:
         """Store what was done on the current observations, and what followed."""
         newest = step.next_obs.unflatten(1, (self.stack, -1))[:, -1]
-        reward, terminated = step.reward.cpu(), step.terminated.cpu()
+        place = self.frames.device
+        action, reward = action.to(place), step.reward.to(place)
+        terminated = step.terminated.to(place)
+        # Only a longer horizon asks the host whether the task ended.
+        ended = step.terminated.tolist() if self.horizon > 1 else []
         for env in range(len(self.pushed)):
             slot = (self.pushed[env] - 1) % self.slots
             self.action[env, slot] = action[env]
             self.reward[env, slot] = reward[env]
             self.terminated[env, slot] = terminated[env]
+            if self.priority is not None:
+                self.priority[env, slot] = self.largest_priority
             self._push(env, newest[env])
-            self.usable[env, slot] = True
+            self.ages[env] += 1
+            # The step that is now followed by enough; after an end, all that never will be.
+            first = self.horizon - 1
+            for behind in range(first, -1, -1) if self.horizon > 1 and ended[env] else [first]:
+                if behind < self.ages[env]:
+                    self.usable[env, (slot - behind) % self.slots] = True
         if step.final_index is not None:
-            ended = step.final_index.tolist()
-            self.begin(step.obs[step.final_index.to(step.obs.device)], ended)
+            reset = step.final_index.tolist()
+            self.begin(step.obs[step.final_index.to(step.obs.device)], reset)
 
     def sample(self, count: int, generator: torch.Generator) -> Batch:
-        """Draw transitions uniformly, with replacement."""
-        envs, slots = self._indices(count, generator)
-        around = torch.arange(1 - self.stack, 2)
-        window = (slots.unsqueeze(1) + around) % self.slots
-        place = self.frames.device
-        frames = self.frames[envs.unsqueeze(1).to(place), window.to(place)]
-        frames = frames.to(self.device, non_blocking=True)
-        return Batch(
-            frames[:, :-1].flatten(1, 2),
-            self.action[envs, slots].to(self.device),
-            self.reward[envs, slots].to(self.device),
-            self.terminated[envs, slots].to(self.device),
-            frames[:, 1:].flatten(1, 2),
-        )
+        """Draw single transitions, with replacement."""
+        drawn = self.draw(count, generator)
+        action, reward, terminated = self.steps(drawn, 1)
+        obs, next_obs = self.observations(drawn, [0, 1]).unbind(1)
+        return Batch(obs, action[:, 0], reward[:, 0], terminated[:, 0], next_obs)
 
-    def _indices(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw among all filled slots and draw again where one is not a whole transition."""
+    def draw(self, count: int, generator: torch.Generator) -> Draw:
+        """Draw where to start, with replacement."""
+        if self.priority is None and not self.frames.is_cuda:
+            return self._draw_by_rejection(count, generator)
+        weight = self.usable.flatten().to(torch.float64)
+        if self.priority is not None:
+            weight = weight * self.priority.flatten()
+        upto = weight.cumsum(0)
+        luck = torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64)
+        # The right side of equal sums, so that what weighs nothing is never met.
+        index = torch.searchsorted(upto, luck.to(upto.device) * upto[-1], right=True)
+        index = index.clamp_max(len(upto) - 1)
+        return Draw(index // self.slots, index % self.slots)
+
+    def _draw_by_rejection(self, count: int, generator: torch.Generator) -> Draw:
+        """Draw among all filled slots and draw again where none can start: no pass over them."""
         filled = min(max(self.pushed), self.slots)
         envs = torch.randint(len(self.pushed), (count,), generator=generator)
         slots = torch.randint(filled, (count,), generator=generator)
@@ -142,10 +184,39 @@ class Replay:
             wrong = ~self.usable[envs, slots]
             missing = int(wrong.sum())
             if missing == 0:
-                return envs, slots
+                return Draw(envs, slots)
             envs[wrong] = torch.randint(len(self.pushed), (missing,), generator=generator)
             slots[wrong] = torch.randint(filled, (missing,), generator=generator)
         raise RuntimeError(f"the replay holds {len(self)} transitions: too few to sample from")
+
+    def observations(self, drawn: Draw, steps: Sequence[int]) -> Tensor:
+        """Return the observations so many steps on, (draws, steps, ...), on the learner's device."""
+        place = self.frames.device
+        back = torch.arange(1 - self.stack, 1, device=place)
+        on = torch.tensor(steps, device=place) if len(steps) > 1 else back.new_full((1,), steps[0])
+        window = (drawn.slots[:, None, None] + on[:, None] + back) % self.slots
+        frames = self.frames[drawn.envs[:, None, None], window]
+        return frames.to(self.device, non_blocking=True).flatten(2, 3)
+
+    def steps(self, drawn: Draw, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return actions, rewards and terminations of so many steps, each (draws, count, ...)."""
+        on = torch.arange(count, device=self.frames.device)
+        where = drawn.envs[:, None], (drawn.slots[:, None] + on) % self.slots
+        held = self.action[where], self.reward[where], self.terminated[where]
+        action, reward, terminated = (tensor.to(self.device) for tensor in held)
+        return action, reward, terminated
+
+    def set_priority(self, drawn: Draw, priority: Tensor) -> None:
+        """Give what was drawn new priorities."""
+        assert self.priority is not None
+        priority = priority.to(self.priority.device)
+        self.priority[drawn.envs, drawn.slots] = priority
+        self.largest_priority.copy_(torch.maximum(self.largest_priority, priority.max()))
+
+    def forget_largest(self) -> None:
+        """Let the largest priority be the largest one that is still held."""
+        if self.priority is not None:
+            self.largest_priority.copy_((self.priority * self.usable).max())
 
     def save_increment(self, folder: Path) -> State:
         """Write the frames pushed since the last save to a file of their own.
@@ -175,7 +246,10 @@ class Replay:
             "reward": self.reward,
             "terminated": self.terminated,
             "usable": self.usable,
+            "priority": self.priority,
+            "largest_priority": self.largest_priority,
             "pushed": list(self.pushed),
+            "ages": list(self.ages),
             "chunks": [dict(chunk) for chunk in self._chunks],
         }
 
@@ -188,7 +262,11 @@ class Replay:
             )
         for name in ("action", "reward", "terminated", "usable"):
             getattr(self, name).copy_(state[name])
+        if self.priority is not None:
+            self.priority.copy_(state["priority"])
+        self.largest_priority.copy_(state["largest_priority"])
         self.pushed = list(state["pushed"])
+        self.ages = list(state["ages"])
         self._saved = list(state["pushed"])
         self._chunks = list(state["chunks"])
         for chunk in self._chunks:
@@ -218,14 +296,18 @@ def _allocate(
     device: torch.device,
     folder: str | os.PathLike[str] | None,
 ) -> Tensor:
+    count = math.prod(shape)
+    if storage == "auto":
+        fits = (
+            device.type == "cuda"
+            and count * dtype.itemsize < torch.cuda.mem_get_info(device)[0] / 2
+        )
+        storage = "device" if fits else "memory"
     if storage != "disk":
         # Untouched memory costs nothing, so a large replay grows as it fills.
         return torch.empty(shape, dtype=dtype, device=device if storage == "device" else "cpu")
     path = Path(folder or ".") / f".replay-{os.getpid()}.map"
     path.parent.mkdir(parents=True, exist_ok=True)
-    count = 1
-    for extent in shape:
-        count *= extent
     tensor = torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(shape)
     path.unlink()
     return tensor
