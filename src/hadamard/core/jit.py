@@ -2,6 +2,7 @@
 
 On a GPU the step becomes a CUDA graph: captured once, replayed with new inputs. On the CPU it
 runs as it is. The function takes tensors and returns tensors, and never waits for the device.
+What it reads besides (weights, a replay, a generator) keeps its place in memory between calls.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Step = Callable[..., Mapping[str, Tensor]]
 def jit(function: Step, device: torch.device, changes: Sequence[Any]) -> Step:
     """Return the fastest form of a learning step on this device.
 
-    ``changes`` are the modules and optimisers the step updates: capturing a graph needs warm-up
-    calls, whose effect is undone.
+    ``changes`` are the modules, optimisers, tensors and generators the step changes: capturing a
+    graph needs warm-up calls, whose effect is undone.
     """
     return Captured(function, changes) if device.type == "cuda" else function
 
@@ -49,6 +50,8 @@ class Captured:
     def _capture(self, inputs: Sequence[Tensor]) -> None:
         self.inputs = [tensor.clone() for tensor in inputs]
         before = {id(t): (t, t.detach().clone()) for t in self._tensors()}
+        generators = [part for part in self.changes if isinstance(part, torch.Generator)]
+        states = [generator.get_state() for generator in generators]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -60,7 +63,11 @@ class Captured:
                 # An optimiser's moments appear with its first step, and start from zero.
                 found = before.get(id(tensor))
                 tensor.zero_() if found is None else tensor.copy_(found[1])
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
         self.graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self.graph.register_generator_state(generator)
         with torch.cuda.graph(self.graph):
             self.outputs = dict(self.function(*self.inputs))
 
@@ -69,6 +76,8 @@ class Captured:
             if isinstance(part, torch.optim.Optimizer):
                 for state in part.state.values():
                     yield from (value for value in state.values() if isinstance(value, Tensor))
-            else:
+            elif isinstance(part, Tensor):
+                yield part
+            elif isinstance(part, torch.nn.Module):
                 yield from part.parameters()
                 yield from part.buffers()

@@ -25,10 +25,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Random:
-    """A CPU generator that can be saved."""
+    """A generator that can be saved, on the CPU unless a captured graph draws from it."""
 
-    def __init__(self, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(seed)
 
     def state_dict(self) -> State:
         """Return the generator's state."""
@@ -36,7 +36,7 @@ class Random:
 
     def load_state_dict(self, state: State) -> None:
         """Return to a saved state."""
-        self.generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"].cpu())
 
 
 class Counters:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict
 
@@ -158,7 +157,7 @@ class Replay:
         """Draw single transitions, with replacement."""
         drawn = self.draw(count, generator)
         action, reward, terminated = self.steps(drawn, 1)
-        obs, next_obs = self.observations(drawn, [0, 1]).unbind(1)
+        obs, next_obs = self.observations(drawn, 0, 2).unbind(1)
         return Batch(obs, action[:, 0], reward[:, 0], terminated[:, 0], next_obs)
 
     def draw(self, count: int, generator: torch.Generator) -> Draw:
@@ -189,11 +188,11 @@ class Replay:
             slots[wrong] = torch.randint(filled, (missing,), generator=generator)
         raise RuntimeError(f"the replay holds {len(self)} transitions: too few to sample from")
 
-    def observations(self, drawn: Draw, steps: Sequence[int]) -> Tensor:
-        """Return the observations so many steps on, (draws, steps, ...), on the learner's device."""
+    def observations(self, drawn: Draw, first: int, count: int) -> Tensor:
+        """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
         place = self.frames.device
+        on = torch.arange(first, first + count, device=place)
         back = torch.arange(1 - self.stack, 1, device=place)
-        on = torch.tensor(steps, device=place) if len(steps) > 1 else back.new_full((1,), steps[0])
         window = (drawn.slots[:, None, None] + on[:, None] + back) % self.slots
         frames = self.frames[drawn.envs[:, None, None], window]
         return frames.to(self.device, non_blocking=True).flatten(2, 3)
@@ -298,10 +297,8 @@ def _allocate(
 ) -> Tensor:
     count = math.prod(shape)
     if storage == "auto":
-        fits = (
-            device.type == "cuda"
-            and count * dtype.itemsize < torch.cuda.mem_get_info(device)[0] / 2
-        )
+        needed = count * dtype.itemsize
+        fits = device.type == "cuda" and 2 * needed < torch.cuda.mem_get_info(device)[0]
         storage = "device" if fits else "memory"
     if storage != "disk":
         # Untouched memory costs nothing, so a large replay grows as it fills.
