@@ -55,10 +55,26 @@ OWN: dict[str, dict[str, Any]] = {
         "--algo.minibatches": 4,
         "--train.greedy-envs": 2,
     },
+    "simbav2": {
+        "--algo.num-envs": 4,
+        "--algo.learning-starts": 100,
+        "--algo.batch-size": 16,
+        "--algo.replay-capacity": 160,
+        "--algo.actor-width": 8,
+        "--algo.critic-blocks": 1,
+        "--train.eval-every": 170,
+        "--train.eval-episodes": 4,
+    },
 }
 
 
-def words(algorithm: str, path: Path, env: str = "minatar/breakout", **more: Any) -> list[str]:
+def env_of(algorithm: str) -> str:
+    continuous = discover.find("hadamard.algos", algorithm, "").ACTIONS == "continuous"
+    return "probe/track" if continuous else "minatar/breakout"
+
+
+def words(algorithm: str, path: Path, env: str | None = None, **more: Any) -> list[str]:
+    env = env or env_of(algorithm)
     options = {"--env": env, "--run-dir": path, **SHARED, **OWN.get(algorithm, {}), **more}
     spoken = [word for name, value in options.items() for word in (name, str(value))]
     spoken += ["--train.no-tensorboard"]
@@ -166,7 +182,7 @@ def assert_same(ours: Any, theirs: Any, where: str = "") -> None:
 
 def frames(path: Path, state: Any, env: envs.Envs) -> Tensor:
     """The whole ring of frames that a checkpoint's replay holds."""
-    slots = state["action"].numel()
+    slots = state["usable"].numel()
     replay = Replay(env.spec, len(state["pushed"]), slots, torch.device("cpu"))
     replay.load_increment(path / "checkpoints" / "agent.replay", state)
     assert min(state["pushed"]) > slots  # it has come round
@@ -206,6 +222,8 @@ def test_the_runs_below_have_something_to_lose(whole: Callable[[str], Path]) -> 
         assert len(list(run.rows("health"))) == STEPS // 130
         assert any("loss" in row for row in run.rows("train"))
     assert list(Run.open(whole("pqn")).rows("eval"))
+    evaluated = [row["step"] for row in Run.open(whole("simbav2")).rows("eval")]
+    assert evaluated == [step for step in (0, 172, 340, 512, 680) for _ in range(4)]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

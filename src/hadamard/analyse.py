@@ -11,7 +11,7 @@ from hadamard.core.config import TrainSpec
 from hadamard.core.random import child_seed
 from hadamard.core.types import State
 from hadamard.health import Diagnosis, diagnose
-from hadamard.nets.hidden import Hidden
+from hadamard.nets.hidden import Hidden, Representation
 
 
 class RecentObservations:
@@ -45,7 +45,8 @@ class RecentObservations:
 
 def hidden_layers(network: nn.Module, which: str) -> list[str]:
     """Return the names of a network's hidden layers: all of them, or the last."""
-    names = [name for name, module in network.named_modules() if isinstance(module, Hidden)]
+    marks = (Hidden, Representation)
+    names = [name for name, module in network.named_modules() if isinstance(module, marks)]
     return names if which == "all" else names[-1:]
 
 

@@ -239,6 +239,7 @@ class Trainer:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
         torch.set_num_threads(train.threads or self._threads)
+        torch.set_float32_matmul_precision("high" if train.tf32 else "highest")
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:

@@ -24,9 +24,10 @@ class NetSpec:
     channels at each position); layer_map: over channels, height and width."""
     width: int = 512
     """Width of the last hidden layer, the representation."""
-    where: Literal["last", "all"] = "last"
+    where: Literal["last", "all", "conv", "linear"] = "last"
     """Which hidden layers the variant and the norm apply to. hadamard2 always takes the last two,
-    widened the last one."""
+    widened the last one. conv and linear are mrq's: one kind of layer of its state encoder; its
+    widened has the weight count of hadamard in the layers named here."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class TrainSpec:
     threads: int = 0
     """CPU threads for torch; 0 leaves it to torch. Small networks are best with 1, above all when
     several runs share a machine."""
+    tf32: bool = False
+    """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     tensorboard: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hadamard.core.types import State
 
@@ -14,15 +14,45 @@ from hadamard.core.types import State
 def make(
     kind: Callable[..., torch.optim.Optimizer],
     parameters: Iterable[nn.Parameter],
-    learning_rate: float,
+    learning_rate: float | Tensor,
     device: torch.device,
     **options: Any,
 ) -> torch.optim.Optimizer:
-    """Build an optimiser; on a GPU its whole state, the learning rate too, lives there."""
+    """Build an optimiser; on a GPU its whole state, the learning rate too, lives there.
+
+    A learning rate that is a tensor is read anew at every step (see ``DecayingRate``).
+    """
     if device.type != "cuda":
         return kind(parameters, lr=learning_rate, **options)
-    rate = torch.tensor(learning_rate, device=device)
+    rate = torch.as_tensor(learning_rate, device=device)
     return kind(parameters, lr=rate, capturable=True, **options)
+
+
+class DecayingRate(nn.Module):
+    """A learning rate that falls linearly over a number of updates, counted where it is read."""
+
+    rate: Tensor
+    updates: Tensor
+
+    def __init__(self, initial: float, final: float, over: int, device: torch.device) -> None:
+        super().__init__()
+        self.initial, self.final, self.over = initial, final, over
+        self.register_buffer("rate", torch.tensor(initial, device=device))
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Set the rate for the next update."""
+        done = (self.updates / self.over).clamp_max(1.0)
+        self.rate.copy_(self.initial + (self.final - self.initial) * done)
+        self.updates += 1
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Take one step down a loss."""
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
@@ -42,7 +72,10 @@ class OptimiserState:
 
     def state_dict(self) -> State:
         """Return moments and settings."""
-        return self.optimiser.state_dict()
+        state = self.optimiser.state_dict()
+        # A rate may be one tensor that several optimisers read.
+        groups = [{**group, "lr": float(group["lr"])} for group in state["param_groups"]]
+        return {**state, "param_groups": groups}
 
     def load_state_dict(self, state: State) -> None:
         """Return to saved moments and settings."""

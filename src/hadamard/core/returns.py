@@ -84,3 +84,39 @@ def lambda_returns(
         returns[t] = one_step[t] + decay[t] * (following - next_values[t])
         following = returns[t]
     return returns
+
+
+def discount(max_steps: int) -> float:
+    """Return the discount whose horizon is a fifth of an episode, within [0.95, 0.995]."""
+    if max_steps < 1:
+        raise ValueError(
+            "this environment has no time limit to derive a discount from: --algo.gamma"
+        )
+    fifth = max_steps / 5
+    return min(max((fifth - 1) / fifth, 0.95), 0.995)
+
+
+def alive_before(terminated: Tensor) -> Tensor:
+    """Return 1 for each step of subsequences (draws, steps) up to an end and with it, 0 after.
+
+    Examples:
+        >>> alive_before(torch.tensor([[False, True, False, True]]))
+        tensor([[1., 1., 0., 0.]])
+    """
+    alive = (~terminated[:, :-1]).to(torch.float32).cumprod(1)
+    return torch.cat([alive.new_ones(len(alive), 1), alive], 1)
+
+
+def multi_step_returns(reward: Tensor, terminated: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Return the discounted sums of subsequences (draws, steps), and the discount of what follows.
+
+    Examples:
+        >>> ends = torch.tensor([[False, False], [True, False]])
+        >>> multi_step_returns(torch.tensor([[1.0, 2.0], [1.0, 2.0]]), ends, 0.5)
+        (tensor([2., 1.]), tensor([0.2500, 0.0000]))
+    """
+    steps = terminated.shape[1]
+    alive = alive_before(terminated)
+    discount = gamma ** torch.arange(steps, device=reward.device)
+    following = gamma**steps * alive[:, -1] * ~terminated[:, -1]
+    return (reward * alive * discount).sum(1), following

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Metrics = Mapping[str, Tensor]
@@ -43,6 +45,8 @@ class EnvSpec:
     """Numbers in an action, each in [-1, 1]; 0 where actions are discrete."""
     max_steps: int = 0
     """Steps after which an episode is truncated; 0 where there is no limit."""
+    step_seconds: float = 0.0
+    """Seconds that pass in the environment's world in a step; 0 where its time has no unit."""
 
     @property
     def continuous(self) -> bool:
@@ -154,6 +158,9 @@ class Envs(Stateful, Protocol):
 
     def step(self, action: Tensor) -> Step:
         """Send and receive."""
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return a picture of the first environment as it is now, (height, width, 3)."""
 
     def close(self) -> None:
         """Free what the environments hold."""

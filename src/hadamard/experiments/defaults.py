@@ -24,6 +24,46 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.steps": 5_000_000,
     },
     ("ppo", "minatar"): {"net.width": 128},
+    # SimbaV2's protocol: a million control steps are half a million actions.
+    ("simbav2", "*"): {
+        "train.steps": 500_000,
+        "train.eval_every": 50_000,
+        "train.health_every": 50_000,
+        "train.health_layers": "all",
+        "train.checkpoint_every": 50_000,
+        "train.log_every": 5_000,
+        "train.tf32": True,
+    },
+    ("simbav2", "humanoid"): {"train.eval_workers": 5},
+    # Episodes only end by the clock: a single critic.
+    ("simbav2", "dmc-state"): {"algo.double_critic": False, "train.eval_workers": 5},
+    ("simbav2", "probe"): {"train.eval_every": 0, "train.health_every": 5_000},
+    # MR.Q's protocol: a million frames of the DeepMind Control Suite are half a million actions.
+    ("mrq", "*"): {
+        "train.steps": 500_000,
+        "train.eval_every": 5_000,
+        "train.health_every": 25_000,
+        "train.health_layers": "all",
+        "train.checkpoint_every": 50_000,
+        "train.log_every": 5_000,
+    },
+    ("mrq", "dmc"): {"train.eval_workers": 5},
+    ("mrq", "dmc-state"): {"train.eval_workers": 5},
+    ("mrq", "probe"): {
+        "algo.widths.action": 16,
+        "algo.widths.state_action": 64,
+        "algo.widths.encoder": 64,
+        "algo.widths.value": 64,
+        "algo.widths.policy": 64,
+        "algo.batch_size": 64,
+        "algo.random_steps": 500,
+        "algo.target_period": 50,
+        "algo.learning_rate": 3e-3,
+        "algo.encoder_learning_rate": 3e-3,
+        "train.steps": 5_000,
+        "train.eval_every": 0,
+        "train.health_every": 5_000,
+    },
     # Toy tasks need neither a large network nor long logs.
     ("*", "probe"): {
         "net.width": 64,

@@ -8,7 +8,7 @@ product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -238,9 +238,13 @@ def fuse(branches: Sequence[Branch]) -> nn.Module:
     """Multiply the branches in the fastest form that computes exactly them.
 
     Linear and ungrouped 2-d convolutions with no norm or a ``BranchNorm``, and one
-    activation without parameters, become one fused layer; anything else a ``Hadamard``.
+    activation without parameters, become one fused layer; a branch of another kind may bring a
+    ``fuse`` of its own; anything else becomes a ``Hadamard``.
     """
     first = branches[0]
+    own: Callable[[Sequence[Branch]], nn.Module] | None = getattr(first, "fuse", None)
+    if own is not None and activation_name(first.activation) is not None:
+        return own(branches)
     fused: type[FusedHadamard] | None = None
     if type(first.affine) is nn.Linear:
         fused = HadamardLinear

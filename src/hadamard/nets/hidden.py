@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hadamard.layers import Recipe, build
 
-Init = Literal["default", "orthogonal", "he"]
+Init = Literal["default", "orthogonal", "he", "xavier"]
 
 
 class Hidden(nn.Module):
@@ -57,11 +57,23 @@ class Hidden(nn.Module):
         return out
 
 
+class Representation(nn.Module):
+    """Marks a tensor as a hidden representation, where no single layer's output is one."""
+
+    def __init__(self, dormancy_kind: str = "auto") -> None:
+        super().__init__()
+        self.dormancy_kind = dormancy_kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Hand it on."""
+        return x
+
+
 def initialised(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.Module:
     """Draw a layer's affine weights anew, each branch on its own, and zero its biases.
 
-    ``orthogonal`` is PPO's, ``he`` (truncated normal, fan-in) that of PQN's JAX release;
-    ``default`` leaves PyTorch's as drawn.
+    ``orthogonal`` is PPO's, ``he`` (truncated normal, fan-in) that of PQN's JAX release,
+    ``xavier`` (uniform) MR.Q's; ``default`` leaves PyTorch's as drawn.
     """
     if init == "default":
         return layer
@@ -71,6 +83,8 @@ def initialised(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.
             for weight in module.weight.data.chunk(branches):
                 if init == "orthogonal":
                     nn.init.orthogonal_(weight, gain)
+                elif init == "xavier":
+                    nn.init.xavier_uniform_(weight, gain)
                 else:
                     # 0.8796 is the deviation of a unit normal cut at two deviations.
                     deviation = gain / math.sqrt(weight[0].numel()) / 0.87962566

@@ -1,0 +1,248 @@
+"""SimbaV2: soft actor-critic on the hypersphere, with a categorical value."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hadamard.core import optimisers
+from hadamard.core.config import NetSpec, RunSpec, require_positive
+from hadamard.core.distributions import project_on_bins, squashed
+from hadamard.core.jit import compiled, jit
+from hadamard.core.normalise import RewardScaler
+from hadamard.core.random import Counters, Random, child_seed, seeded
+from hadamard.core.replay import Batch, Replay
+from hadamard.core.returns import discount
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.nets.simba import ActorCritic, Shape, Temperature, project, projected
+
+ACTIONS = "continuous"
+NET = NetSpec(width=512)
+
+
+@dataclass(frozen=True)
+class Config:
+    """SimbaV2's settings; the defaults are the published ones for HumanoidBench."""
+
+    num_envs: int = 1
+    """Environments stepped together."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate at the start, for actor, critic and temperature."""
+    learning_rate_final: float = 5e-5
+    """And in the end; it falls linearly over all updates."""
+    gamma: float | None = None
+    """Discount; by default it follows from the length of an episode: a fifth of it is seen."""
+    tau: float = 0.005
+    """How far the target critic moves towards the critic at each update."""
+    batch_size: int = 256
+    """Transitions in an update."""
+    updates_per_step: int = 2
+    """Updates after every step."""
+    learning_starts: int = 5_000
+    """Steps of random actions before the first update."""
+    initial_temperature: float = 0.01
+    """Weight of the entropy at the start."""
+    target_entropy: float = -0.5
+    """Entropy to hold, for each number of an action."""
+    double_critic: bool = True
+    """Judge by the smaller of two critics; best where episodes can end early."""
+    actor_width: int = 128
+    """Width of the actor (--net.width is the critic's)."""
+    actor_blocks: int = 1
+    """Blocks of the actor."""
+    critic_blocks: int = 2
+    """Blocks of the critic."""
+    expansion: int = 4
+    """A block's hidden layer is so many times as wide as the block."""
+    bins: int = 101
+    """Bins of the return's distribution."""
+    return_limit: float = 5.0
+    """The outermost bins; rewards are scaled so that returns stay within."""
+    replay_capacity: int = 1_000_000
+    """Transitions kept, on the learner's device."""
+    compile: bool = True
+    """On a GPU, let torch.compile join small operations (about a minute at the start)."""
+
+
+class SimbaV2:
+    """The agent."""
+
+    optimiser = None  # a recycled neuron would not be on the sphere
+
+    def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
+        self.config = c = run.algo
+        require_positive(c, "batch_size", "updates_per_step", "expansion", "bins")
+        self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
+        self.gamma = discount(env.max_steps) if c.gamma is None else c.gamma
+        with seeded(child_seed(run.seed, 0)):
+            actor = Shape(c.actor_width, c.actor_blocks, c.expansion)
+            critics = 2 if c.double_critic else 1
+            critic = Shape(run.net.width, c.critic_blocks, c.expansion, critics)
+            network = ActorCritic(env, run.net, actor, critic, c.bins, c.return_limit)
+        self.network = network.to(device)
+        self.actor, self.critic = network.actor, network.critic
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        self.temperature = Temperature(c.initial_temperature).to(device)
+        self.rewards = RewardScaler(c.num_envs, self.gamma, c.return_limit).to(device)
+        updates = c.updates_per_step * max(1, run.train.steps // c.num_envs)
+        self.rate = optimisers.DecayingRate(c.learning_rate, c.learning_rate_final, updates, device)
+        self.optimisers = [
+            optimisers.make(
+                torch.optim.Adam, module.parameters(), self.rate.rate, device, fused=True
+            )
+            for module in (self.actor, self.temperature, self.critic)
+        ]
+        capacity = min(c.replay_capacity, 2 * run.train.steps + 64 * c.num_envs)
+        self.replay = Replay(env, c.num_envs, capacity, device, "device")
+        self.random = Random(child_seed(run.seed, 1), device)
+        self.counters = Counters(steps=0, updates=0)
+        self.after_update: AfterUpdate | None = None
+        self.parts: dict[str, Stateful | Incremental] = {
+            "network": self.network,
+            "target": self.target,
+            "temperature": self.temperature,
+            "rewards": self.rewards,
+            "rate": self.rate,
+            "replay": self.replay,
+            "random": self.random,
+            "counters": self.counters,
+        }
+        for name, optimiser in zip(
+            ("actor", "temperature", "critic"), self.optimisers, strict=True
+        ):
+            self.parts[f"optimiser.{name}"] = optimisers.OptimiserState(optimiser)
+        fast = device if c.compile else torch.device("cpu")
+        self.actor_loss = compiled(self._actor_loss, fast)
+        self.critic_loss = compiled(self._critic_loss, fast)
+        self.project = compiled(project, fast)
+        generator = self.random.generator
+        changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
+        self.learn = jit(self._learn, device, [*changed, generator])
+        self.explore = jit(self._explore, device, [network.normaliser, generator])
+        self.hear = jit(self._hear, device, [self.rewards])
+
+    @property
+    def settled(self) -> bool:
+        """Every step is stored whole."""
+        return True
+
+    def begin(self, obs: Tensor) -> None:
+        """Start episodes in the replay."""
+        self.replay.begin(obs)
+
+    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+        """Sample from the policy, or take its mean; at the start explore at random."""
+        if not explore:
+            with torch.no_grad():
+                return torch.tanh(self.actor(self.network.normaliser(obs))[0]), {}
+        action = self.explore(obs)["action"]
+        if self.counters["steps"] < self.config.learning_starts:
+            generator = self.random.generator
+            action = 2 * torch.rand(action.shape, generator=generator, device=self.device) - 1
+        return action, {}
+
+    @torch.no_grad()
+    def _explore(self, obs: Tensor) -> Metrics:
+        self.network.normaliser.update(obs)
+        mean, deviation = self.actor(self.network.normaliser(obs))
+        return {"action": squashed(mean, deviation, self._noise(len(obs)))[0]}
+
+    def _noise(self, count: int) -> Tensor:
+        generator = self.random.generator
+        return torch.randn((count, self.actions), generator=generator, device=self.device)
+
+    def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
+        """Store the transition and update."""
+        del obs, extra  # the replay has the observation already
+        c, counters = self.config, self.counters
+        self.replay.add(action, step)
+        counters["steps"] += self.num_envs
+        metrics: Metrics | None = None
+        if counters["steps"] >= c.learning_starts:
+            metrics = self.learn()
+            counters["updates"] += c.updates_per_step
+        # Returns are heard of after learning: the reward scale lags one step, as published.
+        self.hear(step.reward, step.terminated | step.truncated)
+        return metrics
+
+    def _hear(self, reward: Tensor, done: Tensor) -> Metrics:
+        self.rewards.update(reward, done)
+        return {}
+
+    def _learn(self) -> Metrics:
+        count, normalise = self.config.batch_size, self.network.normaliser
+        for _ in range(self.config.updates_per_step):
+            batch = self.replay.sample(count, self.random.generator)
+            metrics = self._update(
+                Batch(
+                    normalise(batch.obs),
+                    batch.action,
+                    self.rewards(batch.reward),
+                    batch.terminated,
+                    normalise(batch.next_obs),
+                ),
+                self._noise(count),
+                self._noise(count),
+            )
+        return metrics
+
+    def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
+        """Update actor, temperature, critic (with the new actor and temperature) and target."""
+        actor_optimiser, temperature_optimiser, critic_optimiser = self.optimisers
+        self.rate.advance()
+
+        self.critic.requires_grad_(False)  # only the actor's gradient is wanted
+        actor_loss, entropy = self.actor_loss(batch.obs, noise)
+        optimisers.descend(actor_optimiser, actor_loss)
+        self.project(projected(self.actor))
+        self.critic.requires_grad_(True)
+
+        excess = entropy.detach() - self.config.target_entropy * self.actions
+        temperature = self.temperature()
+        optimisers.descend(temperature_optimiser, temperature * excess)
+
+        critic_loss = self.critic_loss(batch, next_noise)
+        optimisers.descend(critic_optimiser, critic_loss)
+        self.project(projected(self.critic))
+
+        with torch.no_grad():
+            old: list[Tensor] = list(self.target.parameters())
+            torch._foreach_lerp_(old, list(self.critic.parameters()), self.config.tau)
+        return {
+            "loss": critic_loss.detach(),
+            "actor_loss": actor_loss.detach(),
+            "entropy": entropy.detach(),
+            "temperature": temperature.detach(),
+        }
+
+    def _actor_loss(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean, deviation = self.actor(obs)
+        action, log_probability = squashed(mean, deviation, noise)
+        value = self.critic.value(self.critic(obs, action)).amin(0)
+        loss = (self.temperature().detach() * log_probability - value).mean()
+        return loss, -log_probability.mean()
+
+    def _critic_loss(self, batch: Batch, next_noise: Tensor) -> Tensor:
+        with torch.no_grad():
+            mean, deviation = self.actor(batch.next_obs)
+            next_action, log_probability = squashed(mean, deviation, next_noise)
+            beyond = self.target(batch.next_obs, next_action)
+            smaller = self.target.value(beyond).argmin(0)
+            beyond = beyond.gather(0, smaller[None, :, None].expand(1, -1, beyond.shape[-1]))[0]
+            soft = self.critic.bins - (self.temperature() * log_probability)[:, None]
+            going_on = self.gamma * (~batch.terminated).float()
+            places = batch.reward[:, None] + going_on[:, None] * soft
+            target = project_on_bins(beyond.exp(), places, self.critic.bins)
+        # Summed over the critics, each a mean over the batch.
+        predicted: Tensor = self.critic(batch.obs, batch.action)
+        return -(target * predicted).sum(-1).mean(-1).sum()
+
+    def schedules(self) -> dict[str, float]:
+        """Return what changes over training by plan."""
+        return {"learning_rate": float(self.rate.rate)}
+
+
+build = SimbaV2

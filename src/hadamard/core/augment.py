@@ -1,0 +1,67 @@
+"""Random shifts of images, made while they are looked up in the replay: one gather, no copies."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hadamard.core.jit import compiled
+from hadamard.core.replay import Draw, Replay
+
+
+class ShiftedObservations:
+    """``replay.observations``, every image shifted at random; vectors stay as they are.
+
+    An image moves by up to ``largest`` pixels each way, all frames of its stack together, and its
+    border is repeated: what cropping it out of a padded copy gives, as in DrQ-v2. Every observation
+    of a sequence has a shift of its own.
+    """
+
+    def __init__(
+        self, replay: Replay, largest: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self.replay, self.generator = replay, generator
+        self.largest = largest if len(replay.frame_shape) == 3 else 0
+        self.shifted = compiled(shifted, device)
+
+    def __call__(self, drawn: Draw, first: int, count: int) -> Tensor:
+        """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
+        replay, largest = self.replay, self.largest
+        if largest == 0:
+            return replay.observations(drawn, first, count)
+        shift = torch.randint(
+            -largest,
+            largest + 1,
+            (len(drawn.slots), count, 2),
+            generator=self.generator,
+            device=self.generator.device,
+        )
+        place = replay.frames.device
+        on = torch.arange(first, first + count, device=place)
+        back = torch.arange(1 - replay.stack, 1, device=place)
+        window = (drawn.slots[:, None, None] + on[:, None] + back) % replay.slots
+        frame = drawn.envs[:, None, None] * replay.slots + window
+        images: Tensor = self.shifted(replay.frames.flatten(0, 1), frame, shift.to(place))
+        return images.to(replay.device)
+
+
+def shifted(frames: Tensor, frame: Tensor, shift: Tensor) -> Tensor:
+    """Return stacks of the frames named (..., stack), each shifted so far down and to the right.
+
+    Examples:
+        >>> frames = torch.arange(9).view(1, 1, 3, 3)
+        >>> shifted(frames, torch.tensor([[0]]), torch.tensor([[1, -1]]))
+        tensor([[[[1, 2, 2],
+                  [1, 2, 2],
+                  [4, 5, 5]]]])
+    """
+    channels, height, width = frames.shape[1:]
+    row = torch.arange(height, device=frames.device) - shift[..., :1]
+    column = torch.arange(width, device=frames.device) - shift[..., 1:]
+    row, column = row.clamp(0, height - 1), column.clamp(0, width - 1)
+    pixel = (row[..., None] * width + column[..., None, :]).flatten(-2)
+    plane = frame[..., None] * channels + torch.arange(channels, device=frames.device)
+    # Two indices for all of it: planes of a stack, and pixels of a plane.
+    taken = frames.view(-1, height * width)[plane.flatten(-2)[..., None], pixel[..., None, :]]
+    images: Tensor = taken.unflatten(-1, (height, width))
+    return images

@@ -1,0 +1,296 @@
+"""SimbaV2's networks: representations and the rows of every weight lie on the unit sphere.
+
+A block moves its input along the sphere towards what a small MLP makes of it. The MLP's wide
+hidden layer is where the layer variant goes: one branch is a projected linear map, a learned scale
+for every unit, and the activation.
+
+Both critics are one network whose weights lead with the critic: a matrix product for each layer,
+however many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from hadamard.core.config import NetSpec
+from hadamard.core.normalise import ObservationNormaliser
+from hadamard.core.types import EnvSpec
+from hadamard.layers import Branch, build, matched_width
+from hadamard.layers.activations import ActivationLike, make_activation
+from hadamard.layers.product import branch_product
+from hadamard.nets.hidden import Representation
+
+EPSILON = 1e-8
+SHIFT = 3.0
+"""Appended to every input, so that normalising keeps its length (as an angle)."""
+LOG_DEVIATION = (-10.0, 2.0)
+
+
+def on_sphere(x: Tensor) -> Tensor:
+    """Scale vectors along the last dimension to unit length."""
+    return x * x.square().sum(-1, keepdim=True).clamp_min(EPSILON**2).rsqrt()
+
+
+class HyperDense(nn.Module):
+    """A linear map without bias whose rows are unit vectors, or several maps side by side."""
+
+    def __init__(self, inputs: int, outputs: int, copies: int = 0, device: Any = None) -> None:
+        super().__init__()
+        self.outputs = outputs
+        weight = torch.empty((*([copies] if copies else []), outputs, inputs), device=device)
+        if not weight.is_meta:
+            for matrix in weight.view(-1, outputs, inputs):
+                nn.init.orthogonal_(matrix)
+        self.weight = nn.Parameter(on_sphere(weight))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last dimension."""
+        return x @ self.weight.mT
+
+
+class Scaler(nn.Module):
+    """A learned factor for every unit: starts at ``initial``, and learns in units of ``scale``."""
+
+    def __init__(
+        self, size: int, initial: float, scale: float, copies: int = 0, device: Any = None
+    ) -> None:
+        super().__init__()
+        shape = (copies, 1, size) if copies else (size,)
+        self.vector = nn.Parameter(torch.full(shape, scale, device=device))
+        self.factor = initial / scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale the last dimension."""
+        return x * (self.vector * self.factor)
+
+
+@dataclass(frozen=True)
+class HyperBranch:
+    """The recipe of a branch on ``HyperDense``; takes part in every layer variant."""
+
+    inputs: int
+    outputs: int
+    scale: float = 1.0
+    activation: ActivationLike = "relu"
+    copies: int = 0
+    device: Any = None
+
+    feature_dim: ClassVar[int] = -1
+
+    def build(self) -> Branch:
+        """Make one branch with freshly drawn weights."""
+        dense = HyperDense(self.inputs, self.outputs, self.copies, self.device)
+        scaler = Scaler(self.outputs, self.scale, self.scale, self.copies, self.device)
+        return _Branch(dense, scaler, make_activation(self.activation))
+
+    def varied(self, **changes: Any) -> Self:
+        """Return the recipe with some fields changed."""
+        return replace(self, **changes)
+
+    def following(self) -> Self:
+        """Return the recipe of a layer on top that keeps the width."""
+        return self.varied(inputs=self.outputs)
+
+
+class _Branch(Branch):
+    """A branch that knows how to be multiplied with others of its kind."""
+
+    @staticmethod
+    def fuse(branches: Sequence[Branch]) -> nn.Module:
+        return _FusedProduct(branches)
+
+
+class _FusedProduct(nn.Module):
+    """Branches computed by one matrix product, one after another along the features."""
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        super().__init__()
+        first, self.count = branches[0], len(branches)
+        dense, scaler = first.affine, first.norm
+        assert isinstance(dense, HyperDense)
+        assert isinstance(scaler, Scaler)
+        self.outputs, self.affine, self.scaler = dense.outputs, dense, scaler
+        with torch.no_grad():
+            weights = [branch.get_parameter("affine.weight").detach() for branch in branches]
+            vectors = [branch.get_parameter("norm.vector").detach() for branch in branches]
+            dense.weight = nn.Parameter(torch.cat(weights, dim=-2))
+            scaler.vector = nn.Parameter(torch.cat(vectors, dim=-1))
+        self.activation = first.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        pre = self.scaler(self.affine(x))
+        return branch_product(pre, self.count, -1, self.activation)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a network is."""
+
+    width: int
+    blocks: int
+    expansion: int
+    """A block's hidden layer is so many times as wide."""
+    copies: int = 0
+    """How many networks side by side; 0 for one whose tensors do not lead with it."""
+
+
+class Block(nn.Module):
+    """Interpolate between the input and an MLP of it, along the sphere."""
+
+    def __init__(self, shape: Shape, net: NetSpec) -> None:
+        super().__init__()
+        width, copies = shape.width, shape.copies
+
+        def branch(outputs: int) -> HyperBranch:
+            scale = math.sqrt(2 / width) / math.sqrt(outputs / width)
+            return HyperBranch(width, outputs, scale, net.activation, copies)
+
+        variant, recipe = net.layer, branch(shape.expansion * width)
+        if variant == "widened":
+            # As many weights as HR in the block as a whole: the layer on top grows as well.
+            on_top = HyperBranch(recipe.outputs, width, copies=copies)
+            variant, recipe = "plain", branch(matched_width(recipe, on_top))
+        self.hidden = build(variant, recipe)
+        outputs: int = self.hidden.outputs  # type: ignore[assignment]
+        kind = "relu" if net.activation == "relu" else "tanh"
+        self.representations = nn.ModuleList(Representation(kind) for _ in range(max(copies, 1)))
+        self.out = HyperDense(outputs, width, copies)
+        self.alpha = Scaler(width, 1 / (shape.blocks + 1), 1 / math.sqrt(width), copies)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Move along the sphere."""
+        hidden = self.hidden(x)
+        # One for each critic; it looks and changes nothing.
+        each = hidden.unbind() if hidden.dim() == 3 else (hidden,)
+        for look, seen in zip(self.representations, each, strict=True):
+            look(seen)
+        # A vector of zeros has no direction.
+        proposed = on_sphere(self.out(hidden + EPSILON))
+        return on_sphere(x + self.alpha(proposed - x))
+
+
+class Trunk(nn.Module):
+    """Embedding on the sphere and a row of blocks."""
+
+    def __init__(self, inputs: int, shape: Shape, net: NetSpec) -> None:
+        super().__init__()
+        scale = math.sqrt(2 / shape.width)
+        self.embedding = HyperDense(inputs + 1, shape.width, shape.copies)
+        self.scaler = Scaler(shape.width, scale, scale, shape.copies)
+        self.blocks = nn.Sequential(*[Block(shape, net) for _ in range(shape.blocks)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the representation, (batch, width), led by the critics where there are any."""
+        x = on_sphere(torch.cat([x, x.new_full((*x.shape[:-1], 1), SHIFT)], dim=-1))
+        out: Tensor = self.blocks(on_sphere(self.scaler(self.embedding(x))))
+        return out
+
+
+class Head(nn.Module):
+    """Two projected maps with a scale between them, and a bias."""
+
+    def __init__(self, width: int, outputs: int, copies: int = 0) -> None:
+        super().__init__()
+        self.inner = HyperDense(width, width, copies)
+        self.scaler = Scaler(width, 1.0, 1.0, copies)
+        self.outer = HyperDense(width, outputs, copies)
+        self.bias = nn.Parameter(torch.zeros((copies, 1, outputs) if copies else (outputs,)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read the representation."""
+        out: Tensor = self.outer(self.scaler(self.inner(x))) + self.bias
+        return out
+
+
+class Actor(nn.Module):
+    """Mean and deviation of a Gaussian that tanh squashes into the actions."""
+
+    def __init__(self, inputs: int, actions: int, shape: Shape, net: NetSpec) -> None:
+        super().__init__()
+        self.trunk = Trunk(inputs, shape, net)
+        self.mean, self.deviation = Head(shape.width, actions), Head(shape.width, actions)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and deviation for normalised observations."""
+        z = self.trunk(obs)
+        low, high = LOG_DEVIATION
+        log_deviation = low + (high - low) * 0.5 * (1 + torch.tanh(self.deviation(z)))
+        return self.mean(z), log_deviation.exp()
+
+
+class Critic(nn.Module):
+    """Distributions over return bins, one for each critic."""
+
+    bins: Tensor
+
+    def __init__(self, inputs: int, shape: Shape, net: NetSpec, bins: int, limit: float) -> None:
+        super().__init__()
+        self.trunk = Trunk(inputs, shape, net)
+        self.head = Head(shape.width, bins, shape.copies)
+        self.register_buffer("bins", torch.linspace(-limit, limit, bins), persistent=False)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Return log-probabilities of the bins, (critics, batch, bins)."""
+        return torch.log_softmax(self.head(self.trunk(torch.cat([obs, action], dim=-1))), dim=-1)
+
+    def value(self, log_probability: Tensor) -> Tensor:
+        """Return the distributions' means."""
+        return (log_probability.exp() * self.bins).sum(-1)
+
+
+class ActorCritic(nn.Module):
+    """All that acts and judges, the observations' normaliser included."""
+
+    def __init__(
+        self, env: EnvSpec, net: NetSpec, actor: Shape, critic: Shape, bins: int, limit: float
+    ) -> None:
+        super().__init__()
+        if len(env.obs_shape) != 1:
+            raise ValueError(
+                f"simbav2 reads vectors, and these observations have shape {env.obs_shape}: "
+                "train mrq on them"
+            )
+        if net.norm != "none":
+            raise ValueError(
+                f"simbav2 normalises on the sphere: --net.norm must be none, got {net.norm}"
+            )
+        size, actions = env.obs_shape[0], env.action_size
+        self.normaliser = ObservationNormaliser((size,))
+        self.actor = Actor(size, actions, actor, net)
+        self.critic = Critic(size + actions, critic, net, bins, limit)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the greedy actions for raw observations, and what they are worth."""
+        x = self.normaliser(obs)
+        action = torch.tanh(self.actor(x)[0])
+        return action, self.critic.value(self.critic(x, action)).amin(0)
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy; always positive."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(initial).log())
+
+    def forward(self) -> Tensor:
+        """Return the weight."""
+        return self.log.exp()
+
+
+def projected(network: nn.Module) -> list[nn.Parameter]:
+    """Return the weights that belong on the sphere."""
+    return [module.weight for module in network.modules() if isinstance(module, HyperDense)]
+
+
+@torch.no_grad()
+def project(weights: Sequence[Tensor]) -> None:
+    """Bring weights back to the sphere, row by row."""
+    for weight in weights:
+        weight.copy_(on_sphere(weight))
