@@ -353,8 +353,8 @@ def _terms(runs: Sequence[RunData]) -> dict[str, str]:
     terms = {
         "score": "reward of a whole training episode, unclipped, exploration included. Every "
         "score here is a mean of the last 100 such episodes, of all where there are fewer.",
-        "greedy score": "the same of episodes played alongside by the greedy policy, which are "
-        "not learned from.",
+        "greedy score": "the same of episodes played by the greedy policy, which are not learned "
+        "from: alongside training, or in the last evaluation where there are evaluations.",
         "seed": "a repetition with other random numbers. A difference smaller than that between "
         "seeds says nothing.",
         "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "

@@ -120,7 +120,10 @@ class RunData:
     def final(self, measure: str) -> float:
         """Return a measure as it stands at the end of what there is; NaN if it is missing."""
         if measure in ("score", "greedy"):
-            values = (self.episodes if measure == "score" else self.greedy).values[-WINDOW:]
+            series = self.episodes if measure == "score" else self.greedy
+            values = series.values[-WINDOW:]
+            if measure == "greedy" and self.spec.get("train.eval_every"):
+                values = series.values[series.steps == series.steps[-1:]]  # the last evaluation
             return float(values.mean()) if values.size else float("nan")
         if measure == "steps_per_second":
             return self.steps_per_second
