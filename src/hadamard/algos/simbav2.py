@@ -173,20 +173,21 @@ class SimbaV2:
         return {}
 
     def _learn(self) -> Metrics:
-        count, normalise = self.config.batch_size, self.network.normaliser
-        for _ in range(self.config.updates_per_step):
-            batch = self.replay.sample(count, self.random.generator)
-            metrics = self._update(
-                Batch(
-                    normalise(batch.obs),
-                    batch.action,
-                    self.rewards(batch.reward),
-                    batch.terminated,
-                    normalise(batch.next_obs),
-                ),
-                self._noise(count),
-                self._noise(count),
-            )
+        """Draw and normalise the transitions of all updates at once, then update."""
+        c, normalise = self.config, self.network.normaliser
+        drawn = self.replay.sample(c.updates_per_step * c.batch_size, self.random.generator)
+        batch = Batch(
+            normalise(drawn.obs),
+            drawn.action,
+            self.rewards(drawn.reward),
+            drawn.terminated,
+            normalise(drawn.next_obs),
+        )
+        noise = self._noise(2 * c.updates_per_step * c.batch_size).split(c.batch_size)
+        for i in range(c.updates_per_step):
+            part = slice(i * c.batch_size, (i + 1) * c.batch_size)
+            batch_i = Batch(*(tensor[part] for tensor in batch))
+            metrics = self._update(batch_i, noise[2 * i], noise[2 * i + 1])
         return metrics
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:

@@ -1,4 +1,4 @@
-"""SimbaV2's networks: representations and the rows of every weight lie on the unit sphere.
+"""SimbaV2's networks: representations and every unit's weights lie on the unit sphere.
 
 A block moves its input along the sphere towards what a small MLP makes of it. The MLP's wide
 hidden layer is where the layer variant goes: one branch is a projected linear map, a learned scale
@@ -32,26 +32,29 @@ SHIFT = 3.0
 LOG_DEVIATION = (-10.0, 2.0)
 
 
-def on_sphere(x: Tensor) -> Tensor:
-    """Scale vectors along the last dimension to unit length."""
-    return x * x.square().sum(-1, keepdim=True).clamp_min(EPSILON**2).rsqrt()
+def on_sphere(x: Tensor, dim: int = -1) -> Tensor:
+    """Scale vectors along a dimension to unit length."""
+    return x * x.square().sum(dim, keepdim=True).clamp_min(EPSILON**2).rsqrt()
 
 
 class HyperDense(nn.Module):
-    """A linear map without bias whose rows are unit vectors, or several maps side by side."""
+    """A linear map without bias whose units have weights of unit length, or several side by side.
+
+    The weight is (inputs, outputs): its gradient then comes out of the matrix product as it is.
+    """
 
     def __init__(self, inputs: int, outputs: int, copies: int = 0, device: Any = None) -> None:
         super().__init__()
         self.outputs = outputs
-        weight = torch.empty((*([copies] if copies else []), outputs, inputs), device=device)
+        weight = torch.empty((*([copies] if copies else []), inputs, outputs), device=device)
         if not weight.is_meta:
-            for matrix in weight.view(-1, outputs, inputs):
-                nn.init.orthogonal_(matrix)
-        self.weight = nn.Parameter(on_sphere(weight))
+            for matrix in weight.view(-1, inputs, outputs):
+                nn.init.orthogonal_(matrix.T)
+        self.weight = nn.Parameter(on_sphere(weight, dim=-2))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the last dimension."""
-        return x @ self.weight.mT
+        return x @ self.weight
 
 
 class Scaler(nn.Module):
@@ -119,7 +122,7 @@ class _FusedProduct(nn.Module):
         with torch.no_grad():
             weights = [branch.get_parameter("affine.weight").detach() for branch in branches]
             vectors = [branch.get_parameter("norm.vector").detach() for branch in branches]
-            dense.weight = nn.Parameter(torch.cat(weights, dim=-2))
+            dense.weight = nn.Parameter(torch.cat(weights, dim=-1))
             scaler.vector = nn.Parameter(torch.cat(vectors, dim=-1))
         self.activation = first.activation
 
@@ -291,6 +294,6 @@ def projected(network: nn.Module) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def project(weights: Sequence[Tensor]) -> None:
-    """Bring weights back to the sphere, row by row."""
+    """Bring weights back to the sphere, unit by unit."""
     for weight in weights:
-        weight.copy_(on_sphere(weight))
+        weight.copy_(on_sphere(weight, dim=-2))
