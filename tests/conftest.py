@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+
+# Model files that lie beside the repository; elsewhere those in the user's cache are used.
+_MODELS = Path(__file__).parents[2] / "shared" / "humanoidbench_assets"
+if _MODELS.is_dir():
+    os.environ.setdefault("HADAMARD_HUMANOIDBENCH_ASSETS", str(_MODELS))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -301,7 +301,7 @@ def test_the_squashed_gaussian_is_a_density() -> None:
 def shared_out(probability: Any, places: Any, bins: Any) -> Any:
     """The projection as a loop: each atom is split between its neighbours."""
     out = np.zeros_like(probability)
-    width = bins[1] - bins[0]
+    width = (bins[-1] - bins[0]) / (len(bins) - 1)
     for row in range(len(probability)):
         for mass, place in zip(probability[row], places[row], strict=True):
             position = (min(max(place, bins[0]), bins[-1]) - bins[0]) / width

@@ -1,4 +1,4 @@
-"""The command line: `hadamard train`, `demo`, `report`, `evaluate`, `analyse`, `envs`, `bench`."""
+"""The command line: `hadamard train`, `demo`, `report`, `evaluate`, `analyse`, and smaller ones."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _COMMANDS = {
     "demo": "train tanh and tanh + HR side by side and write the page that compares them",
     "report": "write the page that compares finished or running runs",
     "evaluate": "play whole greedy episodes with a run's agent",
+    "play": "film greedy episodes of a run's agent, as MP4 or GIF",
     "analyse": "diagnose the hidden layers of a run's agent",
     "envs": "list the environments, and what to install for those that are missing",
     "algos": "list the algorithms",
+    "assets": "fetch the model files of an environment suite: hadamard assets humanoidbench",
     "bench": "measure training on this machine, split into acting, stepping, learning, health",
 }
 
@@ -248,6 +250,51 @@ def _algos(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class _Assets:
+    """Fetch the model files of an environment suite; without a name, list what there is."""
+
+    name: tyro.conf.Positional[str] = ""
+    """Which files: humanoidbench."""
+    check: bool = False
+    """Fetch nothing; verify the contents of the files that are here."""
+    source: str = ""
+    """Fetch from this address or folder, laid out as the public repository's assets folder."""
+
+
+def _assets(words: list[str]) -> int:
+    from hadamard.core.discover import unknown
+    from hadamard.envs import humanoid_assets as assets
+
+    asked = _parse(_Assets, words, "hadamard assets")
+    files = assets.listed()
+    size = f"{len(files)} files, {sum(file.size for file in files) / 1e6:.1f} MB"
+    if not asked.name:
+        troubles = assets.check()
+        here = f"{len(troubles)} missing or damaged" if troubles else "all there"
+        print(f"humanoidbench  models of the humanoid suite (MIT licence): {size}; {here}")
+        print(f"  in {assets.folder()}")
+        return 0
+    if asked.name != "humanoidbench":
+        raise UserError(unknown("set of files", asked.name, ("humanoidbench",)))
+    if not asked.check:
+        print(f"fetching {size} into {assets.folder()}", flush=True)
+        assets.download(asked.source, _show_bytes)
+    troubles = assets.check()
+    if troubles:
+        more = f", and {len(troubles) - 1} more files like it" if len(troubles) > 1 else ""
+        raise assets.AssetsError(f"{troubles[0]}{more}. Fetch them with: {assets.COMMAND}")
+    print(f"{size}, all verified, in {assets.folder()}")
+    return 0
+
+
+def _show_bytes(here: int, total: int) -> None:
+    """Show on a terminal how much is here; logs are spared."""
+    if sys.stdout.isatty():
+        end = "\n" if here == total else ""
+        print(f"\r{here / 1e6:.1f} of {total / 1e6:.1f} MB", end=end, flush=True)
+
+
+@dataclass(frozen=True)
 class _Evaluate:
     """Play whole greedy episodes with a run's agent, unclipped and on full games."""
 
@@ -285,6 +332,68 @@ def _evaluate(words: list[str]) -> int:
         f"(min {min(scores):g}, median {statistics.median(scores):g}, max {max(scores):g})"
     )
     return 0
+
+
+@dataclass(frozen=True)
+class _Play:
+    """Film greedy episodes of a run's agent, unclipped and on full games."""
+
+    run: tyro.conf.Positional[str]
+    """The run folder."""
+    output: Path | None = None
+    """The film, .mp4 or .gif; by default play.mp4 in the run folder."""
+    episodes: int = 1
+    """How many episodes, one after another."""
+    seed: int = 0
+    """Seed of the games, which are other ones than in training."""
+    max_steps: int = 0
+    """Steps after which an episode is left; 0 plays to its end."""
+    fps: float | None = None
+    """Frames, each of one step, in a second; by default time passes as in the environment's world,
+    or ten steps a second where its time has no unit."""
+    device: str = "auto"
+    """cpu, cuda, ...; auto takes a GPU if there is one."""
+
+
+def _play(words: list[str]) -> int:
+    from hadamard import envs, play, train
+    from hadamard.core.random import child_seed
+
+    asked = _parse(_Play, words, "hadamard play")
+    if asked.episodes < 1 or asked.max_steps < 0 or (asked.fps is not None and asked.fps <= 0):
+        raise UserError("--episodes and --fps must be positive, and --max-steps not negative")
+    run, _, spec = train.open_run(asked.run)
+    output = asked.output or play.default_output(run.path)
+    play.check_output(output)
+    envs.prepare_to_draw(spec.env)
+    agent, spec, step, device = load_agent(asked.run, asked.device)
+    # The strict form of a suite: only there an Atari screen is in colour.
+    made = envs.make(spec.env, child_seed(asked.seed, 22), 1, device, training=False, exact=True)
+    try:
+        film = play.film(
+            agent,
+            made,
+            output,
+            episodes=asked.episodes,
+            max_steps=asked.max_steps,
+            fps=asked.fps,
+            report=_show_frames,
+        )
+    finally:
+        made.close()
+        _show_frames(0)
+    print(f"{asked.run} at step {step:,}, {spec.env}")
+    for number, episode in enumerate(film.episodes, start=1):
+        left = "" if film.finished or number < len(film.episodes) else ", not to its end"
+        print(f"  episode {number}: score {episode.score:.2f}, {episode.length:,} steps{left}")
+    print(f"wrote {film}")
+    return 0
+
+
+def _show_frames(frames: int) -> None:
+    """Show on a terminal that the film grows; logs are spared."""
+    if sys.stdout.isatty():
+        print(f"\r{frames:,} frames" if frames else "\r\033[K", end="", flush=True)
 
 
 @dataclass(frozen=True)
@@ -432,9 +541,11 @@ _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "demo": _demo,
     "report": _report,
     "evaluate": _evaluate,
+    "play": _play,
     "analyse": _analyse,
     "envs": _envs,
     "algos": _algos,
+    "assets": _assets,
     "bench": _bench,
 }
 

@@ -20,7 +20,8 @@ def squashed(mean: Tensor, deviation: Tensor, noise: Tensor) -> tuple[Tensor, Te
 
 def project_on_bins(probability: Tensor, places: Tensor, bins: Tensor) -> Tensor:
     """Share out probabilities that lie at ``places`` between the bins on either side."""
-    low, high, width = bins[0], bins[-1], bins[1] - bins[0]
+    low, high = bins[0], bins[-1]
+    width = (high - low) / (len(bins) - 1)
     position = (places.clamp(low, high) - low) / width
     index = torch.arange(len(bins), device=bins.device, dtype=bins.dtype)
     # Each bin receives by how near a place is, up to one bin's width away.

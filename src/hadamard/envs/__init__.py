@@ -2,7 +2,8 @@
 
 A suite is a file here with ``tasks()``, ``make(...)``, ``REQUIRES`` (what it imports) and
 ``EXTRA`` (what installs that). It is imported only when it is named; dashes in a suite's public
-name are underscores in the file's.
+name are underscores in the file's. Where it has ``prepare()``, that is called once before workers
+start; ``AFTERWARDS`` is a second command that an installation needs.
 
 Examples:
     >>> envs = make("probe/constant", seed=0, num_envs=2)
@@ -25,7 +26,15 @@ import torch
 
 from hadamard.core.types import Envs
 
-__all__ = ["MissingExtra", "install_command", "make", "missing", "suites", "tasks"]
+__all__ = [
+    "MissingExtra",
+    "install_command",
+    "make",
+    "missing",
+    "prepare_to_draw",
+    "suites",
+    "tasks",
+]
 
 
 class MissingExtra(ImportError):
@@ -66,13 +75,21 @@ def missing(suite: str) -> tuple[str, ...]:
 
 def install_command(suite: str) -> str:
     """Return what installs a suite's packages."""
-    return f"pip install 'hadamard-rl[{_suite(suite).EXTRA}]'"
+    module = _suite(suite)
+    command = f"pip install 'hadamard-rl[{module.EXTRA}]'"
+    afterwards = getattr(module, "AFTERWARDS", "")
+    return f"{command} && {afterwards}" if afterwards else command
 
 
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
     found: tuple[str, ...] = _suite(suite).tasks()
     return found
+
+
+def _plain(task: str) -> str:
+    """Return a task's name as it is compared: dm_control writes swingup_sparse."""
+    return task.lower().replace("_", "-")
 
 
 def _resolve(name: str) -> tuple[str, str]:
@@ -84,7 +101,7 @@ def _resolve(name: str) -> tuple[str, str]:
         )
     known = tasks(suite)
     public = suite.lower().replace("_", "-")
-    spelled = {candidate.lower(): candidate for candidate in known}.get(task.lower())
+    spelled = {_plain(candidate): candidate for candidate in known}.get(_plain(task))
     if spelled is None:
         raise ValueError(
             f"{public} has no task {task!r}{_nearest(task, known)} "
@@ -97,6 +114,18 @@ def _resolve(name: str) -> tuple[str, str]:
             f"{install_command(suite)}"
         )
     return public, spelled
+
+
+def prepare_to_draw(name: str) -> None:
+    """Find what draws an environment's pictures, or say what is missing.
+
+    To be called before the environment is made: MuJoCo settles it when it is imported.
+    """
+    suite, _ = _resolve(name)
+    if "mujoco" in _suite(suite).REQUIRES:
+        from hadamard.envs import gl
+
+        gl.choose()
 
 
 def make(
@@ -112,7 +141,7 @@ def make(
     """Make a batch of environments by name.
 
     Args:
-        name: ``suite/task``; upper and lower case do not matter.
+        name: ``suite/task``; upper and lower case, dashes and underscores do not matter.
         seed: Everything random in the environments follows from it (and from ``workers``).
         num_envs: How many are stepped together.
         device: Where observations, rewards and ends are handed over.
@@ -128,6 +157,8 @@ def make(
     if workers:
         from hadamard.envs.workers import WorkerEnvs
 
+        if hasattr(_suite(suite), "prepare"):
+            _suite(suite).prepare()
         return WorkerEnvs(
             f"{suite}/{task}",
             seed,

@@ -45,6 +45,7 @@ EXTRA = "atari"
 
 FRAME_SKIP = 4
 FRAMES = 4
+FRAMES_PER_SECOND = 60
 SIDE = 84
 NOOP_MAX = 30
 MAX_STEPS = 27_000
@@ -122,6 +123,9 @@ class _Emulators(Protocol):
         The caller may keep the arrays. The last frames are valid only where a game was over.
         """
 
+    def screen(self) -> _Frames | None:
+        """Return the first game's screen in colour, where it can be had."""
+
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> tuple[_Frames, _Lives] | None: ...
@@ -140,7 +144,14 @@ class AtariEnvs:
         self.training = training
         self.num_envs = emulators.num_envs
         self.exact = emulators.exact
-        self.spec = EnvSpec((FRAMES, SIDE, SIDE), torch.uint8, emulators.num_actions, FRAMES)
+        self.spec = EnvSpec(
+            (FRAMES, SIDE, SIDE),
+            torch.uint8,
+            emulators.num_actions,
+            FRAMES,
+            step_seconds=FRAME_SKIP / FRAMES_PER_SECOND,
+        )
+        self._shown = np.zeros((SIDE, SIDE), dtype=np.uint8)
         self._tally = Tally(self.num_envs)
         self._lives: _Lives = np.zeros(self.num_envs, dtype=np.int32)
         self._sent = False
@@ -150,6 +161,7 @@ class AtariEnvs:
         if self._sent:
             self.receive()
         frames, self._lives = self._emulators.reset()
+        self._shown = frames[0, -1]
         self._tally.clear()
         return self._to_device(frames)
 
@@ -186,6 +198,7 @@ class AtariEnvs:
             if capped.any():
                 frames, lives = self._emulators.restart(capped)
         self._lives = lives
+        self._shown = frames[0, -1]
         learned = np.clip(reward, -1, 1) if self.training else reward
         return Step(
             obs=self._to_device(frames),
@@ -202,6 +215,14 @@ class AtariEnvs:
         """Send and receive."""
         self.send(action)
         return self.receive()
+
+    def render(self) -> _Frames:
+        """Return the first game's screen: in colour (strict), or its newest frame (fast)."""
+        screen = self._emulators.screen()
+        scale = 2
+        if screen is None:
+            screen, scale = np.repeat(self._shown[:, :, None], 3, axis=2), 5
+        return screen.repeat(scale, axis=0).repeat(scale, axis=1)
 
     def close(self) -> None:
         """Stop the emulators."""
@@ -232,6 +253,7 @@ class AtariEnvs:
             self._tally.clear()
             return None
         frames, self._lives = restored
+        self._shown = frames[0, -1]
         self._tally.load_state_dict(state)
         return self._to_device(frames)
 
@@ -293,6 +315,9 @@ class _Vector:
         frames, reward, over, _truncated, info = self._env.recv()
         return frames, reward, over, info["lives"], info.get("final_obs")
 
+    def screen(self) -> None:
+        return None
+
     def state_dict(self) -> State:
         return {"seed": self._seed, "clock": self._clock}
 
@@ -346,6 +371,10 @@ class _OneByOne:
             for env in np.flatnonzero(over):
                 self._games[env].reset()
         return self._frames(), reward, over, self._lives(), last_frames
+
+    def screen(self) -> _Frames:
+        screen: _Frames = self._games[0].ale.getScreenRGB()
+        return screen
 
     def state_dict(self) -> State:
         return {"games": [game.state_dict() for game in self._games]}

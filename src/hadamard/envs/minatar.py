@@ -38,6 +38,26 @@ STICKY_ACTION_PROBABILITY = 0.1
 MAX_STEPS = 5_000
 SIDE = 10
 CELLS = SIDE * SIDE
+PIXELS = 40
+"""Side of a cell in a picture."""
+
+# Of the background, then of each channel: no two that lie side by side in a game look alike.
+_COLOURS = np.array(
+    [
+        (16, 18, 28),
+        (240, 228, 66),
+        (86, 180, 233),
+        (125, 130, 145),
+        (213, 94, 0),
+        (255, 255, 255),
+        (204, 121, 167),
+        (0, 158, 115),
+        (0, 114, 178),
+        (230, 159, 0),
+        (150, 220, 160),
+    ],
+    dtype=np.uint8,
+)
 
 
 def tasks() -> tuple[str, ...]:
@@ -155,6 +175,14 @@ class MinAtarEnvs:
         """Send and receive."""
         self.send(action)
         return self.receive()
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return the first game's grid, a colour for each channel."""
+        channels = self._batch[0].reshape(-1, SIDE, SIDE)
+        # Where two channels share a cell the later one is seen, as in the package's own pictures.
+        numbers = np.arange(1, len(channels) + 1, dtype=np.uint8)[:, None, None]
+        grid: NDArray[np.uint8] = _COLOURS[(channels * numbers).max(axis=0)]
+        return grid.repeat(PIXELS, axis=0).repeat(PIXELS, axis=1)
 
     def close(self) -> None:
         """Nothing to free."""

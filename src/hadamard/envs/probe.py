@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
@@ -37,6 +39,9 @@ from hadamard.envs.common import (
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""
+
+PIXELS = 240
+"""Side of a picture."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,18 @@ class ProbeEnvs:
         """Send and receive."""
         self.send(action)
         return self.receive()
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return the first task's side as a lit column, and below it how much time has passed."""
+        width = self.spec.obs_shape[-1] if self._task.image else 2
+        lit = int(self._column[0]) if self._task.image else int(self._side[0] > 0)
+        picture = np.full((PIXELS, PIXELS, 3), 40, dtype=np.uint8)
+        if self._task.sided:
+            picture[:, lit * PIXELS // width : (lit + 1) * PIXELS // width] = 230
+        passed = self._time * PIXELS // self._task.steps
+        picture[-PIXELS // 12 :] = 90
+        picture[-PIXELS // 12 :, :passed] = (230, 159, 0)
+        return picture
 
     def close(self) -> None:
         """Nothing to free."""

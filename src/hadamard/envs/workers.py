@@ -24,7 +24,9 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
@@ -195,6 +197,14 @@ class WorkerEnvs:
                 process.join(self.timeout)
         self._end()
 
+    def render(self) -> NDArray[np.uint8]:
+        """Return a picture of the first environment."""
+        if self._sent:
+            raise RuntimeError("a step is under way: receive() it before asking for a picture")
+        first = [worker == 0 for worker in range(len(self._slices))]
+        picture: NDArray[np.uint8] = self._ask("render", first)[0]
+        return picture
+
     def state_dict(self) -> State:
         """Return the state of every worker's environments."""
         if self._sent:
@@ -328,6 +338,8 @@ def _serve(pipe: Connection, name: str, seed: int, part: slice, options: dict[st
             answer = (final, step.any_truncated, episodes)
         elif command == "reset":
             shared.obs[part] = envs.reset()
+        elif command == "render":
+            answer = envs.render() if payload else True
         elif command == "state":
             answer = envs.state_dict()
         elif command == "load":

@@ -77,6 +77,8 @@ class _Recipe(ABC):
     bias: bool = True
     device: Any = None
     dtype: torch.dtype | None = None
+    affine_norm: bool = True
+    """Whether the norm has a scale and a shift to learn."""
 
     feature_dim: ClassVar[int] = -1
     norms: ClassVar[dict[str, Literal["features", "map"]]] = {"layer": "features"}
@@ -104,6 +106,7 @@ class _Recipe(ABC):
                 self.outputs,
                 feature_dim=self.feature_dim,
                 over=self.norms[self.norm],
+                affine=self.affine_norm,
                 device=self.device,
                 dtype=self.dtype,
             )

@@ -14,6 +14,7 @@ NormName = Literal["layer", "layer_map"]
 class BranchNorm(nn.Module):
     """LayerNorm of each branch on its own, with a learned scale and shift per feature.
 
+    Without ``affine`` there is nothing to learn: each branch is brought to mean 0 and variance 1.
     ``over="features"`` normalises over the features (for images: over the channels at each
     position, as in PQN's JAX release). ``over="map"`` normalises a whole feature map over
     channels, height and width.
@@ -27,38 +28,48 @@ class BranchNorm(nn.Module):
         over: Literal["features", "map"] = "features",
         branches: int = 1,
         eps: float = 1e-5,
+        affine: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.width, self.branches, self.feature_dim = width, branches, feature_dim
         self.over, self.eps = over, eps
-        self.weight = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
+        self.weight: nn.Parameter | None = None
+        self.bias: nn.Parameter | None = None
+        if affine:
+            self.weight = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
+            self.bias = nn.Parameter(torch.empty(branches * width, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Start from no scaling and no shift."""
-        nn.init.ones_(self.weight)
-        nn.init.zeros_(self.bias)
+        if self.weight is not None and self.bias is not None:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each branch, then scale and shift."""
+        weight, bias = self.weight, self.bias
         if self.over == "map":
             trailing = x.shape[self.feature_dim + 1 :]
             split = x.unflatten(self.feature_dim, (self.branches, self.width))
             normal = F.layer_norm(split, (self.width, *trailing), eps=self.eps).view_as(x)
+            if weight is None or bias is None:
+                return normal
             ones = (1,) * len(trailing)
-            return normal * self.weight.view(-1, *ones) + self.bias.view(-1, *ones)
+            return normal * weight.view(-1, *ones) + bias.view(-1, *ones)
         x = x.movedim(self.feature_dim, -1)
         if self.branches == 1:
-            normal = F.layer_norm(x, (self.width,), self.weight, self.bias, self.eps)
+            normal = F.layer_norm(x, (self.width,), weight, bias, self.eps)
         else:
             split = x.unflatten(-1, (self.branches, self.width))
             normal = F.layer_norm(split, (self.width,), eps=self.eps).flatten(-2)
-            normal = normal * self.weight + self.bias
+            if weight is not None and bias is not None:
+                normal = normal * weight + bias
         return normal.movedim(-1, self.feature_dim)
 
     def extra_repr(self) -> str:
         """Show what is normalised."""
-        return f"{self.width}, over={self.over!r}, branches={self.branches}, eps={self.eps}"
+        shown = f"{self.width}, over={self.over!r}, branches={self.branches}, eps={self.eps}"
+        return shown if self.weight is not None else f"{shown}, affine=False"

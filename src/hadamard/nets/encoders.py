@@ -54,6 +54,8 @@ class Encoder(nn.Module):
 
 def encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
     """Build the encoder for an environment's observations."""
+    if net.where not in ("last", "all"):
+        raise ValueError(f"--net.where {net.where} is mrq's alone: choose last or all")
     shape = env.obs_shape
     if len(shape) == 1:
         plan: list[Conv2dBranch | LinearBranch] = [
