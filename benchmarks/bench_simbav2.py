@@ -74,7 +74,7 @@ def in_turns(calls: dict[str, Any], count: int, device: torch.device) -> dict[st
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def updates(device: torch.device) -> dict[str, float]:
+def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
     """Print updates per second of every form, eager, captured and compiled."""
     per_step, count = 2, 200 if device.type == "cuda" else 2
     found: dict[str, float] = {}
@@ -88,6 +88,8 @@ def updates(device: torch.device) -> dict[str, float]:
             ("graph, compiled, TF32", True, True, True),
         ]
     for way, graph, compiles, tf32 in ways:
+        if ways_asked and way not in ways_asked:
+            continue
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         agents = {n: made(device, **{**f, "algo.compile": compiles}) for n, f in FORMS.items()}
         calls = {n: agent.learn if graph else agent._learn for n, agent in agents.items()}
@@ -265,10 +267,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each whole training")
     parser.add_argument("--seeds", type=int, default=0, help="also run so many learners at once")
     parser.add_argument("--public", help="a checkout of the published JAX code, to time beside")
+    parser.add_argument(
+        "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32'"
+    )
     asked = parser.parse_args()
     device = train.choose_device("auto")
     print(machine())
-    found = updates(device)
+    found = updates(device, asked.ways)
     ours = max(found.items(), key=lambda item: item[1] if item[0].startswith("plain") else 0)
     if asked.public:
         theirs = public(asked.public)

@@ -43,6 +43,7 @@ SMALL = {
 }
 OWN = {
     "dqn": {"--algo.learning-starts": 40, "--algo.replay-capacity": 200},
+    "mrq": {"--env": "probe/track", "--algo.random-steps": 200, "--algo.hidden-width": 8},
     "ppo": {"--algo.num-envs": 2, "--algo.rollout-steps": 16},
     "pqn": {"--algo.num-envs": 4, "--algo.rollout-steps": 4, "--algo.minibatches": 2},
 }

@@ -65,6 +65,15 @@ OWN: dict[str, dict[str, Any]] = {
         "--train.eval-every": 170,
         "--train.eval-episodes": 4,
     },
+    "mrq": {
+        "--algo.random-steps": 100,
+        "--algo.batch-size": 8,
+        "--algo.target-period": 35,
+        "--algo.replay-capacity": 150,
+        "--algo.hidden-width": 16,
+        "--train.eval-every": 170,
+        "--train.eval-episodes": 4,
+    },
 }
 
 

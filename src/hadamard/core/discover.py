@@ -14,7 +14,7 @@ def names(package: str) -> tuple[str, ...]:
 
     Examples:
         >>> names("hadamard.algos")
-        ('dqn', 'ppo', 'pqn')
+        ('dqn', 'mrq', 'ppo', 'pqn', 'simbav2')
     """
     spec = importlib.util.find_spec(package)
     assert spec is not None

@@ -50,11 +50,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     ("mrq", "dmc"): {"train.eval_workers": 5},
     ("mrq", "dmc-state"): {"train.eval_workers": 5},
     ("mrq", "probe"): {
-        "algo.widths.action": 16,
-        "algo.widths.state_action": 64,
-        "algo.widths.encoder": 64,
-        "algo.widths.value": 64,
-        "algo.widths.policy": 64,
+        "algo.hidden_width": 64,
         "algo.batch_size": 64,
         "algo.random_steps": 500,
         "algo.target_period": 50,

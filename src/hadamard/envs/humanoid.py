@@ -1,0 +1,168 @@
+"""HumanoidBench: 14 tasks of walking, climbing, sitting and balancing for the H1 robot.
+
+The tasks are those of the public package, without its dependencies: plain MuJoCo, and the same
+model files (``hadamard assets humanoidbench`` fetches them). From the same start and actions,
+mujoco 3.2.4 to 3.2.7 gives the same rewards, ends and observations. Rewards and ends are in
+``humanoid_tasks.py``.
+
+The protocol is that of the published results: an action is played twice, rewards are summed as
+they are, and an episode is truncated after 500 steps (1,000 of the robot's). What is random in an
+episode follows from the environment's seed; the public package takes part of it from NumPy's
+global generator.
+
+The state is exact: play continues from it bit for bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hadamard.core.types import Envs, EnvSpec, State
+from hadamard.envs import gl
+from hadamard.envs import humanoid_assets as assets
+from hadamard.envs.batch import BatchEnvs
+from hadamard.envs.common import check_num_envs, check_task, spread
+from hadamard.envs.humanoid_robot import Robot
+from hadamard.envs.humanoid_tasks import TASKS
+
+REQUIRES = ("mujoco",)
+EXTRA = "humanoid"
+AFTERWARDS = assets.COMMAND
+
+ACTION_REPEAT = 2
+MAX_STEPS = 500
+GOAL = "goal"
+PICTURE = (480, 640)
+"""Height and width of a picture."""
+_ELEVATION = {"humanoid/h1-maze": -60.0, "humanoid/h1-pole": -60.0}
+"""How far down the camera looks, in degrees, where walls or poles would hide the robot."""
+
+
+def tasks() -> tuple[str, ...]:
+    """Return the tasks."""
+    return tuple(f"h1-{name}" for name in TASKS)
+
+
+def prepare() -> None:
+    """Find out about missing files and another MuJoCo here rather than in every worker."""
+    assets.locate()
+    _check_version()
+
+
+def make(
+    task: str,
+    seed: int,
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    training: bool = True,
+    exact: bool = False,
+) -> Envs:
+    """Make a batch of one task; training and evaluation are alike, and it is always exact."""
+    del training, exact
+    check_task("humanoid", task, tasks())
+    check_num_envs(num_envs)
+    seeds = spread(seed, num_envs)
+    _check_version()
+    return BatchEnvs([HumanoidTask(make_robot(task, one)) for one in seeds], device)
+
+
+def make_robot(task: str, seed: int) -> Robot:
+    """Make one robot, to be played one control step at a time."""
+    name = task.removeprefix("h1-")
+    path = assets.locate() / "envs" / f"h1_pos_{name.replace('-', '_')}.xml"
+    model = _load_model(str(path), with_goal=name == "reach")
+    return TASKS[name](f"humanoid/{task}", model, seed)
+
+
+@functools.cache
+def _load_model(path: str, with_goal: bool) -> Any:
+    """Read a model, once: its meshes take a third of a second, and nothing here changes it."""
+    import mujoco
+
+    # All that is changed is what pictures show: a ball, and shadows that do not take 1 GiB.
+    described = mujoco.MjSpec.from_file(path)
+    if with_goal:
+        ball = described.worldbody.add_site()
+        ball.name, ball.size, ball.rgba = GOAL, [0.05, 0.05, 0.05], [0.8, 0.2, 0.2, 1.0]
+    model = described.compile()
+    model.vis.quality.shadowsize = 4_096
+    return model
+
+
+@functools.cache
+def _check_version() -> None:
+    """Warn, once, when scores will not be those of the published results."""
+    with gl.importing():
+        import mujoco
+
+    found = mujoco.__version__
+    numbers = [int(number) for number in re.findall(r"\d+", found)[:3]]
+    if not [3, 2, 4] <= numbers <= [3, 2, 7]:
+        warnings.warn(
+            f"mujoco {found} is not 3.2.4 to 3.2.7: contacts changed in 3.3, and scores are not "
+            "comparable with published ones; pip install 'mujoco==3.2.7' installs the right one",
+            stacklevel=3,
+        )
+
+
+class HumanoidTask:
+    """A robot under the protocol of the published results: every action is played twice."""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot = robot
+        size = robot.reset().size
+        self.spec = EnvSpec((size,), torch.float32, action_size=robot.model.nu, max_steps=MAX_STEPS)
+        self._renderer = gl.Renderer(*PICTURE)
+
+    def reset(self) -> NDArray[np.float64]:
+        """Start an episode."""
+        return self.robot.reset()
+
+    def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float64], float, bool]:
+        """Play an action twice, or until the task ends; the rewards are summed."""
+        total = 0.0
+        for _ in range(ACTION_REPEAT):
+            observation, reward, ended = self.robot.control(action)
+            total += reward
+            if ended:
+                break
+        return observation, total, ended
+
+    def state_dict(self) -> State:
+        """Return all that the next step depends on."""
+        return self.robot.state_dict()
+
+    def load_state_dict(self, state: State) -> NDArray[np.float64]:
+        """Return to that state, and return the observation to act on there."""
+        return self.robot.load_state_dict(state)
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return a picture from a camera that follows the robot; the goal is a red ball."""
+        robot = self.robot
+        if robot.goal is not None:
+            robot.data.site(GOAL).xpos[:] = robot.goal
+        return self._renderer.render(robot.model, robot.data, _camera(robot))
+
+    def close(self) -> None:
+        """Free what pictures needed."""
+        self._renderer.close()
+
+
+def _camera(robot: Robot) -> Any:
+    """Return a camera that sees the robot from the side and behind."""
+    import mujoco
+
+    camera = mujoco.MjvCamera()
+    camera.lookat[:] = robot.pelvis
+    camera.distance = 4.0
+    camera.azimuth = 60.0
+    camera.elevation = _ELEVATION.get(robot.name, -20.0)
+    return camera
