@@ -29,7 +29,7 @@ from hadamard.envs import gl
 from hadamard.envs import humanoid_assets as assets
 from hadamard.envs.batch import BatchEnvs
 from hadamard.envs.common import check_num_envs, check_task, spread
-from hadamard.envs.humanoid_robot import Robot
+from hadamard.envs.humanoid_robot import PHYSICS_STEPS, Robot
 from hadamard.envs.humanoid_tasks import TASKS
 
 REQUIRES = ("mujoco",)
@@ -119,7 +119,13 @@ class HumanoidTask:
     def __init__(self, robot: Robot) -> None:
         self.robot = robot
         size = robot.reset().size
-        self.spec = EnvSpec((size,), torch.float32, action_size=robot.model.nu, max_steps=MAX_STEPS)
+        self.spec = EnvSpec(
+            (size,),
+            torch.float32,
+            action_size=robot.model.nu,
+            max_steps=MAX_STEPS,
+            step_seconds=ACTION_REPEAT * PHYSICS_STEPS * robot.model.opt.timestep,
+        )
         self._renderer = gl.Renderer(*PICTURE)
 
     def reset(self) -> NDArray[np.float64]:
