@@ -1,0 +1,200 @@
+"""MR.Q from pixels: how long its two updates take, and how many training steps a second that is.
+
+    python benchmarks/bench_mrq.py [--seeds 1 2 4] [--capacity 1000000] [--ways eager graph ...]
+
+Observations of 9 x 84 x 84, 6 actions, batch 256, a full replay of random frames, no environment.
+A training step is one update of values and policy and, 250 at a time, one of the encoder; drawing,
+shifting and priorities are parts of both. The forms take turns in one process and medians are
+compared. ``--seeds`` then trains several agents at once on the one GPU: in one process, each on a
+stream of its own, and in as many processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from hadamard import train
+from hadamard.algos.mrq import MRQ
+from hadamard.core.config import overridden
+from hadamard.core.types import EnvSpec
+from timing import machine
+
+PIXELS = EnvSpec((9, 84, 84), torch.uint8, frames=3, action_size=6, max_steps=500)
+FORMS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "HR": {"net.layer": "hadamard"},
+    "widened": {"net.layer": "widened"},
+}
+# Captured as a graph, compiled, matrices in TF32 (convolutions may be by PyTorch's default).
+WAYS = {
+    "eager": (False, False, False),
+    "graph": (True, False, False),
+    "graph, TF32": (True, False, True),
+    "graph, compiled": (True, True, False),
+    "graph, compiled, TF32": (True, True, True),
+}
+
+
+def made(device: torch.device, capacity: int, **changes: Any) -> MRQ:
+    """Return an agent whose replay is full of random frames."""
+    spec = overridden(
+        train.default_spec("mrq", "dmc/walker-walk"),
+        {"algo.replay_capacity": capacity, "algo.replay_storage": "device", **changes},
+    )
+    agent = MRQ(PIXELS, spec, device)
+    replay = agent.replay
+    assert replay.priority is not None
+    replay.frames.random_(0, 256)
+    replay.action.uniform_(-1, 1)
+    replay.reward.uniform_(0, 1)
+    replay.priority.uniform_(1, 2)
+    replay.usable[:, replay.stack : -replay.horizon] = True
+    replay.pushed = [replay.slots]
+    return agent
+
+
+def free(device: torch.device) -> None:
+    """Give back what agents held that nobody knows any more: they know themselves."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def seconds_of(call: Callable[[], object], count: int, device: torch.device) -> float:
+    """Time calls in a row, the device's work included."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def in_turns(
+    calls: dict[str, Callable[[], object]], count: int, turns: int, device: torch.device
+) -> dict[str, float]:
+    """Return the median seconds of a call of each, taking turns."""
+    for call in calls.values():
+        seconds_of(call, max(1, count // 10), device)  # capturing and compiling too
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            times[name].append(seconds_of(call, count, device))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int) -> None:
+    """Print how long each form's updates take, in every way."""
+    print(f"{'':34}{'values+policy':>15}{'encoder':>11}{'steps/s':>9}{'/ baseline':>12}")
+    for way in ways:
+        graph, compiles, tf32 = WAYS[way]
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        agents = {
+            name: made(device, capacity, **{**form, "algo.compile": compiles})
+            for name, form in FORMS.items()
+        }
+        turns = 5 if device.type == "cuda" else 1
+        rest, encoder = (
+            in_turns(
+                {name: getattr(agent, call) for name, agent in agents.items()}, count, turns, device
+            )
+            for call in (("learn", "learn_encoder") if graph else ("_learn", "_learn_encoder"))
+        )
+        steps = {name: rest[name] + encoder[name] for name in FORMS}
+        for name, seconds in steps.items():
+            print(
+                f"{f'{name}, {way}':<34}{1e3 * rest[name]:>12.3f} ms{1e3 * encoder[name]:>8.3f} ms"
+                f"{1 / seconds:>9.3g}{seconds / steps['baseline']:>12.2f}",
+                flush=True,
+            )
+        del agents
+        free(device)
+
+
+def training(agents: list[MRQ], period: int) -> Callable[[], None]:
+    """Return one round of training of all: a block of encoder updates, then as many steps."""
+    cuda = agents[0].device.type == "cuda"
+    streams = [torch.cuda.Stream() if cuda else None for _ in agents]
+
+    def everyone(name: str) -> None:
+        for agent, stream in zip(agents, streams, strict=True):
+            with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+                getattr(agent, name)()
+
+    def block() -> None:
+        for name in ("learn_encoder", "learn"):
+            for _ in range(period):
+                everyone(name)
+
+    return block
+
+
+def _process(
+    device: str, capacity: int, form: dict[str, Any], period: int, go: Any, told: Any
+) -> None:
+    agent = made(torch.device(device), capacity, **form)
+    block = training([agent], period)
+    seconds_of(block, 1, agent.device)
+    go.wait()
+    told.put(seconds_of(block, 4, agent.device))
+
+
+def several(device: torch.device, capacity: int, seeds: list[int], compiles: bool) -> None:
+    """Print the training steps per second of several agents at once, all together."""
+    period = 50 if device.type == "cuda" else 1
+    print(f"\n{'several agents, steps/s in all':34}{'one process':>15}{'processes':>11}")
+    context = multiprocessing.get_context("spawn")
+    for name in ("baseline", "HR"):
+        form = {**FORMS[name], "algo.compile": compiles}
+        for count in seeds:
+            agents = [made(device, capacity, **form, seed=seed) for seed in range(count)]
+            block = training(agents, period)
+            seconds_of(block, 1, device)
+            together = count * period / seconds_of(block, 4, device)
+            del agents, block
+            free(device)
+            go, told = context.Barrier(count), context.Queue()
+            arguments = (str(device), capacity, form, period, go, told)
+            processes = [context.Process(target=_process, args=arguments) for _ in range(count)]
+            for process in processes:
+                process.start()
+            apart = sum(period / told.get() for _ in processes)
+            for process in processes:
+                process.join()
+            print(f"{f'{name}, {count}':<34}{together:>15.3g}{apart:>11.3g}", flush=True)
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--capacity", type=int, help="frames in the replay, 21 kB each")
+    parser.add_argument("--count", type=int, help="updates in a turn")
+    parser.add_argument("--ways", nargs="*", choices=list(WAYS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
+    parser.add_argument("--compile", action="store_true", help="compile in --seeds too")
+    asked = parser.parse_args()
+    device = torch.device(asked.device)
+    cuda = device.type == "cuda"
+    capacity = asked.capacity or (1_000_000 if cuda else 2_000)
+    ways = asked.ways if asked.ways is not None else list(WAYS) if cuda else ["eager"]
+    print(f"{machine()}; replay of {capacity:,} frames, batch 256")
+    updates(device, capacity, ways, asked.count or (100 if cuda else 1))
+    if asked.seeds:
+        torch.set_float32_matmul_precision("highest")
+        several(device, capacity, asked.seeds, asked.compile)
+
+
+if __name__ == "__main__":
+    main()
