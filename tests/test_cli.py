@@ -46,6 +46,13 @@ OWN = {
     "mrq": {"--env": "probe/track", "--algo.random-steps": 200, "--algo.hidden-width": 8},
     "ppo": {"--algo.num-envs": 2, "--algo.rollout-steps": 16},
     "pqn": {"--algo.num-envs": 4, "--algo.rollout-steps": 4, "--algo.minibatches": 2},
+    "simbav2": {
+        "--env": "probe/track",
+        "--algo.learning-starts": 100,
+        "--algo.actor-width": 8,
+        "--algo.batch-size": 16,
+        "--algo.critic-blocks": 1,
+    },
 }
 
 

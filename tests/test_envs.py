@@ -709,6 +709,14 @@ def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
         workers.reset()
 
 
+def test_what_asks_a_whole_job_to_stop_is_the_parents_to_answer(workers: WorkerEnvs) -> None:
+    workers.reset()
+    for pid in processes(workers):
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+    assert len(play(workers, 3)) == 3
+
+
 def test_a_hung_worker_is_named(workers: WorkerEnvs) -> None:
     workers.reset()
     os.kill(processes(workers)[0], signal.SIGSTOP)

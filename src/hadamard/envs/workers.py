@@ -301,8 +301,10 @@ def _get(pipe: Connection) -> Any:
 
 def _work(pipe: Connection, name: str, seed: int, part: slice, options: dict[str, bool]) -> None:
     """Serve commands until the parent says close, or is gone."""
-    # Ctrl-C reaches every process of the terminal; the parent decides what it means.
+    # Ctrl-C reaches every process of the terminal, and `timeout` or a batch system asks all of a
+    # job's processes to end; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
     try:
         _serve(pipe, name, seed, part, options)

@@ -158,7 +158,9 @@ class Block(nn.Module):
         if variant == "widened":
             # As many weights as HR in the block as a whole: the layer on top grows as well.
             on_top = HyperBranch(recipe.outputs, width, copies=copies)
-            variant, recipe = "plain", branch(matched_width(recipe, on_top))
+            matched = matched_width(recipe, on_top)
+            # An odd width would cost half as much time again; 3,073 becomes 3,072.
+            variant, recipe = "plain", branch(max(1, round(matched / 8)) * 8)
         self.hidden = build(variant, recipe)
         outputs: int = self.hidden.outputs  # type: ignore[assignment]
         kind = "relu" if net.activation == "relu" else "tanh"
