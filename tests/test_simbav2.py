@@ -546,9 +546,9 @@ def test_every_variant_learns_to_steer(layer: str, activation: str) -> None:
         algo__batch_size=64,
         algo__target_entropy=-1.5,
         algo__tau=0.05,
-        train__steps=2_400,
+        train__steps=1_200,
     )
-    play(agent, played, 600)
+    play(agent, played, 300)
     sides = torch.tensor([[-1.0], [1.0]])
     action, _ = agent.network(sides)
     reward = 1 - (action - sides / 2).square().mean(1)

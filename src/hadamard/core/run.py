@@ -28,11 +28,24 @@ from pathlib import Path
 from typing import Any, Self
 
 STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
-_PACKAGES = ("hadamard-rl", "torch", "numpy", "minatar", "ale-py", "gymnasium", "mujoco")
+_PACKAGES = (
+    "hadamard-rl",
+    "torch",
+    "numpy",
+    "minatar",
+    "ale-py",
+    "gymnasium",
+    "mujoco",
+    "dm_control",
+)
 
 
 class RunError(RuntimeError):
     """A run folder cannot be used as asked; the message says why and what to do."""
+
+
+class InUse(RunError):
+    """Another process trains in the folder."""
 
 
 class Run:
@@ -100,7 +113,7 @@ class Run:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
-            raise RunError(
+            raise InUse(
                 f"{self.path} is in use by process {holder}: wait for it, stop it, or choose "
                 "another --run-dir"
             ) from None
