@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint format bench docs clean help
+.PHONY: demo smoke test lint format bench docs clean help
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -28,6 +28,9 @@ $(VENV)/.docs: $(VENV)/.dev
 
 demo: $(VENV)/.dev ## Train tanh and tanh + HR agents on MinAtar and write the page that compares them
 	@$(BIN)/hadamard demo --output demo_output
+
+smoke: $(VENV)/.dev ## Run every experiment of the paper at smoke scale (about 5 minutes on 2 cores)
+	@$(BIN)/hadamard reproduce all --scale smoke
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest --cov --cov-report=term

@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 try:
     import tyro
 except ImportError:
     sys.exit("the command line needs a few more packages: pip install 'hadamard-rl[train]'")
+
+from hadamard.experiments.sweep import Options
 
 if TYPE_CHECKING:
     from hadamard.core.config import RunSpec
@@ -25,6 +27,8 @@ WRONG, INTERRUPTED = 2, 75
 _COMMANDS = {
     "train": "train an agent, or go on with a run: hadamard train ALGORITHM ... | --resume RUN",
     "demo": "train tanh and tanh + HR side by side and write the page that compares them",
+    "sweep": "train every variant on every environment with every seed, many runs at a time",
+    "reproduce": "run the paper's experiments: hadamard reproduce NAME ... --scale SCALE | --list",
     "report": "write the page that compares finished or running runs",
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
@@ -462,12 +466,16 @@ def load_agent(path: str, device_name: str) -> tuple[Any, Any, int, Any]:
 
 @dataclass(frozen=True)
 class _Report:
-    """Write one self-contained page that compares runs: scores, dormancy, rank, hidden bias."""
+    """Compare runs: scores, dormancy, rank, hidden bias, with intervals, on one page.
+
+    A name that ends in .html is the page. Any other is a folder, with the full report in
+    index.html, every figure as SVG and PNG and every table as CSV and LaTeX.
+    """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, or folders that contain runs."""
-    output: Path = Path("report.html")
-    """The page."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """The page, or the folder."""
     title: str = "Runs compared"
     """Its title."""
     figure: Path | None = None
@@ -475,24 +483,37 @@ class _Report:
 
 
 def _report(words: list[str]) -> int:
-    from hadamard.core.config import to_dict
     from hadamard.report.comparison import overview, write_comparison
-    from hadamard.report.runs import load
-    from hadamard.train import default_spec
+    from hadamard.report.folder import write_report
+    from hadamard.report.runs import gather
 
     asked = _parse(_Report, words, "hadamard report")
-    runs = load(asked.runs)
-    write_comparison(
-        asked.output,
-        runs,
-        asked.title,
-        lambda algorithm, env: to_dict(default_spec(algorithm, env)),
-    )
-    print(f"wrote {asked.output} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
+    runs, troubles = gather(asked.runs)
+    if asked.output.suffix == ".html":
+        page = asked.output
+        write_comparison(page, runs, asked.title, _default_settings(), troubles)
+    else:
+        if asked.output.exists() and not asked.output.is_dir():
+            raise UserError(f"{asked.output} is a file: name a page (.html) or a folder")
+        page = write_report(asked.output, runs, asked.title, _default_settings(), troubles)
+    print(f"wrote {page} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
+    if wrong := len(troubles) + sum(bool(run.troubles) for run in runs):
+        told = f"{wrong} of the runs could not be read in full; the page says which"
+        print(told, file=sys.stderr)
     if asked.figure is not None:
         overview(runs).savefig(asked.figure, dpi=130)
         print(f"wrote {asked.figure}")
     return 0
+
+
+def _default_settings() -> Callable[[str, str], dict[str, Any]] | None:
+    """Return what tells an algorithm's defaults, for shorter commands; None without torch."""
+    try:
+        from hadamard.core.config import to_dict
+        from hadamard.train import default_spec
+    except ImportError:
+        return None
+    return lambda algorithm, env: to_dict(default_spec(algorithm, env))
 
 
 @dataclass(frozen=True)
@@ -515,17 +536,117 @@ class _Demo:
 
 def _demo(words: list[str]) -> int:
     from hadamard.experiments.demo import demo
+    from hadamard.train import Interrupted
 
     asked = _parse(_Demo, words, "hadamard demo")
-    page = demo(asked.output, asked.algorithm, asked.env, asked.steps, asked.seeds, asked.jobs)
+    try:
+        page = demo(asked.output, asked.algorithm, asked.env, asked.steps, asked.seeds, asked.jobs)
+    except Interrupted:
+        print("stopped and saved; the same command goes on")
+        return INTERRUPTED
     print(f"\nOpen {page} in a browser.")
     return 0
 
 
+@dataclass(frozen=True)
+class _Sweep:
+    """Train every variant on every environment with every seed, many runs at a time.
+
+    Finished runs are skipped, interrupted ones gone on with, failed ones tried again. What follows
+    a lone -- goes to every run: hadamard sweep dqn --seeds 3 -- --train.steps 200000
+    """
+
+    algorithm: tyro.conf.Positional[str]
+    """The algorithm."""
+    options: Annotated[Options, tyro.conf.arg(name="")]
+    envs: str = "minatar/breakout"
+    """Environments, with commas between them."""
+    variants: str = "relu,tanh,tanh+hr"
+    """Of baseline, relu, tanh, tanh+layernorm, hr, tanh+hr, relu+hr, 2hr, widened, crelu, redo."""
+    seeds: str = "5"
+    """How many seeds (5), a range (5-9) or a list (3,7)."""
+    folder: Path | None = None
+    """Where the run folders go; by default runs/ALGORITHM."""
+    dry_run: bool = False
+    """Only print the grid and what state each run is in."""
+
+
+def _sweep(words: list[str]) -> int:
+    from hadamard import envs
+    from hadamard.experiments import grid, sweep
+
+    cut = words.index("--") if "--" in words else len(words)
+    flags = words[cut + 1 :]
+    asked = _parse(_Sweep, words[:cut], "hadamard sweep")
+    variants = asked.variants.split(",")
+    own = dict.fromkeys(("env", "seed", "run_dir"), "the sweep")
+    own |= {field: f"the variant {name}" for name in variants for field in grid.variant(name)}
+    for name, owner in own.items():
+        flag = f"--{name.replace('_', '-')}"
+        if any(word.partition("=")[0].replace("--redo.no-", "--redo.") == flag for word in flags):
+            raise UserError(f"{flag} is what {owner} sets: leave it out after --")
+    jobs = grid.grid(
+        asked.algorithm,
+        asked.envs.split(","),
+        variants,
+        grid.seeds_from(asked.seeds),
+        asked.folder or Path("runs") / asked.algorithm,
+        base=lambda env: spec_from(asked.algorithm, ["--env", env, *flags]),
+    )
+    if asked.dry_run:
+        print("\n".join(f"{sweep.state(job):<12}{job.path}" for job in jobs))
+        print(f"{len(jobs)} runs of {jobs[0].spec.train.steps:,} steps")
+        return 0
+    for env in asked.envs.split(","):
+        envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by every run
+    summary = sweep.launch(jobs, asked.options)
+    print(summary)
+    return summary.code
+
+
+@dataclass(frozen=True)
+class _Reproduce:
+    """Run the paper's experiments; runs that experiments share, or that are finished, once."""
+
+    options: Annotated[Options, tyro.conf.arg(name="")]
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Experiments, or all."""
+    list: bool = False
+    """Only list the experiments, one a line: name, place in the paper, what it shows."""
+    scale: str = "smoke"
+    """smoke: seconds a run, to see that everything works; minatar: a laptop; paper: as
+    published."""
+    folder: Path = Path("runs/paper")
+    """Where the runs go, in a folder named after the scale."""
+    seeds: int | None = None
+    """How many seeds; by default as many as the scale has."""
+    tasks: str = ""
+    """Only these tasks, with commas between them."""
+    dry_run: bool = False
+    """Only print the grid, how many runs are finished, and what the rest would take here."""
+
+
+def _reproduce(words: list[str]) -> int:
+    asked = _parse(_Reproduce, words, "hadamard reproduce")
+    if asked.list:
+        from hadamard.experiments.paper import listing
+
+        print(listing())
+        return 0
+    from hadamard.experiments import reproduce
+
+    tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
+    wanted = reproduce.Asked(asked.names, asked.scale, asked.folder, asked.seeds, tasks)
+    if asked.dry_run:
+        print(reproduce.dry_run(wanted, asked.options))
+        return 0
+    return reproduce.reproduce(wanted, asked.options)
+
+
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # what this process may use, where the system tells
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    from hadamard.experiments.sweep import cores
+
+    return cores()
 
 
 def _bench(words: list[str]) -> int:
@@ -539,6 +660,8 @@ def _bench(words: list[str]) -> int:
 _HANDLERS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "demo": _demo,
+    "sweep": _sweep,
+    "reproduce": _reproduce,
     "report": _report,
     "evaluate": _evaluate,
     "play": _play,

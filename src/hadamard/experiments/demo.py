@@ -2,74 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hadamard import envs
-from hadamard.core.config import to_dict
+from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import Run, RunError
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import Options, Queue, check, slots
 from hadamard.progress import describe, duration
 from hadamard.report.comparison import write_comparison
 from hadamard.report.reading import reading
 from hadamard.report.runs import load, sections
-from hadamard.train import default_spec
+from hadamard.train import Interrupted, default_spec
 
 VARIANTS = {"tanh": "plain", "tanh + HR": "hadamard"}
-
-
-@dataclass
-class Job:
-    """One run of the demo, in a process of its own."""
-
-    name: str
-    path: Path
-    flags: list[str]
-    steps: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run's folder says that it is done."""
-        return Run(self.path).done is not None
-
-    def start(self) -> None:
-        """Train in the background, one thread; what an earlier demo began is gone on with."""
-        command = [sys.executable, "-m", "hadamard.cli", "train"]
-        if (self.path / "config.json").exists():
-            command += ["--resume", str(self.path)]
-        else:
-            command += [*self.flags, "--run-dir", str(self.path)]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path.with_suffix(".log"), "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def check(self) -> None:
-        """Raise if the process ended without finishing the run."""
-        if self.process is not None and self.process.poll() is not None and not self.finished:
-            tail = self.path.with_suffix(".log").read_text(errors="replace").strip()[-800:]
-            raise RunError(f"the demo's run {self.name} failed:\n{tail}")
-
-    def facts(self) -> dict[str, Any]:
-        """Read how far the run is from its folder."""
-        facts: dict[str, Any] = {"step": 0}
-        if self.path.is_dir():
-            run = Run(self.path)
-            for row in run.rows("train"):
-                facts |= {"step": row["step"], "score": row["score"]}
-            for row in run.rows("health"):
-                layer = row["layers"][-1]
-                facts |= {
-                    "dormant": layer["dormant_fraction"],
-                    "rank": layer["effective_rank"],
-                    "full_rank": layer["full_rank"],
-                }
-        return facts
 
 
 def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: int) -> Path:
@@ -77,21 +28,18 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
     for name, value in (("steps", steps), ("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
-    default_spec(algorithm, env)
+    base = default_spec(algorithm, env)
     envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by four runs
-    waiting = [
-        Job(
-            f"{variant}, seed {seed}",
-            output / "runs" / f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}",
-            _flags(algorithm, env, steps, seed, layer),
-            steps,
-        )
-        for seed in range(seeds)
-        for variant, layer in VARIANTS.items()
-    ]
-    _run_all(waiting, jobs)
+    made = {}
+    for seed in range(seeds):
+        for variant, layer in VARIANTS.items():
+            run = f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}"
+            changes = {"net.layer": layer, "seed": seed, "run_dir": str(output / "runs" / run)}
+            spec = overridden(base, {**_settings(steps), **changes})
+            made[f"{variant}, seed {seed}"] = Job(algorithm, spec)
+    _train(made, jobs)
     page = output / "index.html"
-    runs = load([job.path for job in waiting])
+    runs = load([job.path for job in made.values()])
     write_comparison(
         page,
         runs,
@@ -104,88 +52,109 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
     return page
 
 
-def _flags(algorithm: str, env: str, steps: int, seed: int, layer: str) -> list[str]:
+def _settings(steps: int) -> dict[str, Any]:
     # Ten diagnoses, and the densities of the first, the middle and the last.
-    flags = {
-        "--env": env,
-        "--seed": seed,
-        "--device": "cpu",
-        "--train.steps": steps,
-        "--train.threads": 1,
-        "--train.log-every": max(steps // 100, 1),
-        "--train.health-every": max(steps // 10, 2_048),
-        "--train.checkpoint-every": max(steps // 10, 2_048),
-        "--net.layer": layer,
-        "--net.activation": "tanh",
+    return {
+        "device": "cpu",
+        "train.steps": steps,
+        "train.threads": 1,
+        "train.log_every": max(steps // 100, 1),
+        "train.health_every": max(steps // 10, 2_048),
+        "train.checkpoint_every": max(steps // 10, 2_048),
+        "net.activation": "tanh",
     }
-    return [algorithm, *(str(word) for pair in flags.items() for word in pair)]
 
 
-def _run_all(all_jobs: list[Job], parallel: int) -> None:
-    began = time.monotonic()
-    waiting = [job for job in all_jobs if not job.finished]
-    try:
-        with _view(all_jobs, began) as show:
-            running: list[Job] = []
-            while waiting or running:
-                while waiting and len(running) < parallel:
-                    running.append(waiting.pop(0))
-                    running[-1].start()
-                for job in list(running):
-                    job.check()
-                    if job.process is not None and job.process.poll() is not None:
-                        running.remove(job)
-                show()
-                time.sleep(0.5)
-    finally:
-        for job in all_jobs:
-            if job.process is not None and job.process.poll() is None:
-                job.process.terminate()
-                job.process.wait()
+def _train(made: dict[str, Job], parallel: int) -> None:
+    """Make all runs; the first that fails stops the others."""
+    jobs = list(made.values())
+    check(jobs)
+    queue = Queue(jobs, slots(jobs, Options(jobs=parallel)), retries=0)
+    summary = queue.run(lambda queue: _view(made, queue))
+    names = {job.path: name for name, job in made.items()}
+    for outcome in summary.failed:
+        name = names[outcome.job.path]
+        raise RunError(f"the demo's run {name} failed:\n{outcome.tail}")
+    if summary.interrupted or summary.unbegun:
+        raise Interrupted
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Read how far a run is, and how healthy, from its folder."""
+    facts: dict[str, Any] = {"step": 0}
+    if path.is_dir():
+        run = Run(path)
+        for row in run.rows("train"):
+            facts |= {"step": row["step"], "score": row["score"]}
+        for row in run.rows("health"):
+            layer = row["layers"][-1]
+            facts |= {
+                "dormant": layer["dormant_fraction"],
+                "rank": layer["effective_rank"],
+                "full_rank": layer["full_rank"],
+            }
+    return facts
 
 
 @contextmanager
-def _view(all_jobs: list[Job], began: float) -> Iterator[Any]:
+def _view(made: dict[str, Job], queue: Queue) -> Iterator[Callable[[], None]]:
     """Show a live table on a terminal, a line every 15 seconds elsewhere."""
+    began = time.monotonic()
+    steps = next(iter(made.values())).spec.train.steps
+
+    def stop_if_one_failed() -> None:
+        if any(outcome.state == "failed" for outcome in list(queue.outcomes.values())):
+            queue.stop()
+
     if not sys.stdout.isatty():
         last = [time.monotonic()]
-        print(f"training {len(all_jobs)} runs of {all_jobs[0].steps:,} steps", flush=True)
+        print(f"training {len(made)} runs of {steps:,} steps", flush=True)
 
         def lines() -> None:
+            stop_if_one_failed()
             if time.monotonic() - last[0] >= 15:
                 last[0] = time.monotonic()
-                for job in all_jobs:
-                    facts = job.facts()
-                    if facts["step"] > 0 and not job.finished:
-                        print(f"{job.name}: {facts['step'] / job.steps:.0%} · {describe(facts)}")
+                for name, job in made.items():
+                    facts = _facts(job.path)
+                    if facts["step"] > 0 and job.path not in queue.outcomes:
+                        print(f"{name}: {facts['step'] / steps:.0%} · {describe(facts)}")
                 sys.stdout.flush()
 
         yield lines
-        for job in all_jobs:
-            print(f"{job.name}: done · {describe(job.facts())}", flush=True)
+        for name, job in made.items():
+            if Run(job.path).done is not None:
+                print(f"{name}: done · {describe(_facts(job.path))}", flush=True)
         return
 
     from rich.live import Live
 
-    with Live(_table(all_jobs, began), refresh_per_second=2) as live:
-        yield lambda: live.update(_table(all_jobs, began))
-        live.update(_table(all_jobs, began))
+    with Live(_table(made, steps, began), auto_refresh=False) as live:
+        last = [0.0]
+
+        def show() -> None:
+            stop_if_one_failed()
+            if time.monotonic() - last[0] >= 0.5:
+                last[0] = time.monotonic()
+                live.update(_table(made, steps, began), refresh=True)
+
+        yield show
+        live.update(_table(made, steps, began), refresh=True)
 
 
-def _table(all_jobs: list[Job], began: float) -> Any:
+def _table(made: dict[str, Job], steps: int, began: float) -> Any:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
     spent = duration(time.monotonic() - began)
-    table = Table(title=f"{all_jobs[0].steps:,} steps a run · {spent}", title_justify="left")
+    table = Table(title=f"{steps:,} steps a run · {spent}", title_justify="left")
     for heading in ("run", "progress", "score", "dormant", "rank"):
         table.add_column(heading, justify="left" if heading in ("run", "progress") else "right")
-    for job in all_jobs:
-        facts = job.facts()
+    for name, job in made.items():
+        facts = _facts(job.path)
         score, dormant = facts.get("score"), facts.get("dormant")
         table.add_row(
-            job.name,
-            ProgressBar(total=job.steps, completed=min(facts["step"], job.steps), width=24),
+            name,
+            ProgressBar(total=steps, completed=min(facts["step"], steps), width=24),
             "" if score is None else f"{score:.1f}",
             "" if dormant is None else f"{dormant:.1%}",
             "" if dormant is None else f"{facts['rank']}/{facts['full_rank']}",

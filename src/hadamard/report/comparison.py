@@ -8,13 +8,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hadamard import __version__
 from hadamard.report import figures
 from hadamard.report.figures import Curve, Panel, VariantStyle
+from hadamard.report.kde_grid import KdeGrid
 from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
 from hadamard.report.reading import counted, finite, notes, number, percent, reading, spanned
 from hadamard.report.runs import (
@@ -42,37 +43,51 @@ def write_comparison(
     runs: Sequence[RunData],
     title: str,
     default_of: DefaultOf | None = None,
+    troubles: Iterable[str] = (),
 ) -> None:
     """Write one self-contained page that compares the runs.
 
     ``default_of(algorithm, env)`` returns the default spec, as a run's config would have it.
     With it the commands on the page name only what differs, without it the whole experiment.
+    ``troubles`` is what of the runs could not be read, to be told on the page.
     """
     if not runs:
         raise ValueError("nothing to compare: runs is empty")
     parts = sections(runs)
-    styles = _styles(parts)
+    styles = styles_of(parts)
     finished = sum(run.finished for run in runs)
     body = [
         f'<p class="meta">{counted(len(runs), "run")}, '
         f"{'all' if finished == len(runs) else finished} finished · Hadamard {__version__}</p>",
         '<div class="verdict"><h2>What the numbers say</h2>',
-        *(_reading_html(part, with_name=len(parts) > 1) for part in parts),
+        *(reading_html(part, with_name=len(parts) > 1) for part in parts),
+        *(f'<p class="note">{escape(text)}</p>' for text in (*troubles, *damage(runs))),
         "</div>",
         *(_section_html(part, styles, default_of) for part in parts),
-        f"<h2>How to read this</h2>{terms_html(_terms(runs))}",
+        f"<h2>How to read this</h2>{terms_html(terms_of(runs))}",
     ]
     write_document(path, title, "\n".join(body))
 
 
-def _reading_html(section: Section, with_name: bool) -> str:
+def damage(runs: Sequence[RunData]) -> list[str]:
+    """Say what of the runs could not be read."""
+    return [
+        f"{run.label}, seed {run.seed}, on {run.env}: {trouble}; the rest of it is used."
+        for run in runs
+        for trouble in run.troubles
+    ]
+
+
+def reading_html(section: Section, with_name: bool, with_notes: bool = True) -> str:
+    """Return what the section's numbers say, and what limits it."""
     name = f"<h3>{escape(section.name)}</h3>" if with_name else ""
     findings = "".join(
         f"<p><strong>{escape(headline)}</strong></p>"
         f"<ul>{''.join(f'<li>{escape(detail)}</li>' for detail in details)}</ul>"
         for headline, details in reading(section)
     )
-    return name + findings + "".join(f'<p class="note">{escape(n)}</p>' for n in notes(section))
+    limits = notes(section) if with_notes else []
+    return name + findings + "".join(f'<p class="note">{escape(n)}</p>' for n in limits)
 
 
 def _section_html(
@@ -88,7 +103,7 @@ def _section_html(
             _table(section),
             _hidden_bias(section, styles),
             _densities(section),
-            _what_was_run(section, default_of),
+            what_was_run(section, default_of),
         ]
     )
 
@@ -107,9 +122,10 @@ def _figure(figure: Figure, name: str, caption: str = "") -> str:
     return f"<figure>{picture}{told}</figure>"
 
 
-def _health_curves(
+def health_curves(
     section: Section, styles: Mapping[str, VariantStyle], measure: str
 ) -> list[Curve]:
+    """Return the curves of those variants that have the measure."""
     found = []
     for variant in section.variants:
         steps, values = variant.health_curve(measure)
@@ -121,24 +137,26 @@ def _health_curves(
 def overview(runs: Sequence[RunData]) -> Figure:
     """Draw score, dormant neurons, effective rank and hidden bias, a row for each section."""
     found = sections(runs)
-    styles = _styles(found)
+    styles = styles_of(found)
     rows = {}
     for section in found:
         rows[section.name] = _panels(section, styles)
-        if bias := _health_percent(section, styles, "hidden_bias_share"):
+        if bias := health_percent(section, styles, "hidden_bias_share"):
             rows[section.name].append(Panel(bias, "Hidden bias", "share of contribution (%)", True))
     return figures.panels(rows, styles)
 
 
-def _styles(found: Sequence[Section]) -> dict[str, VariantStyle]:
+def styles_of(found: Sequence[Section]) -> dict[str, VariantStyle]:
+    """Give every variant of a page its style."""
     labels = dict.fromkeys(v.label for section in found for v in section.variants)
     return {label: figures.variant_style(i) for i, label in enumerate(labels)}
 
 
-def _health_percent(
+def health_percent(
     section: Section, styles: Mapping[str, VariantStyle], measure: str
 ) -> list[Curve]:
-    found = _health_curves(section, styles, measure)
+    """Return the variants' curves of a share, in percent."""
+    found = health_curves(section, styles, measure)
     return [Curve(curve.style, curve.steps, 100 * curve.values) for curve in found]
 
 
@@ -146,11 +164,11 @@ def _panels(section: Section, styles: Mapping[str, VariantStyle]) -> list[Panel]
     grid = section.grid()
     scores = [Curve(styles[v.label], grid, v.score_curve(grid)) for v in section.variants]
     found = [Panel(scores, "Score", "score per episode")]
-    if dormant := _health_percent(section, styles, "dormant_fraction"):
-        ranks = _health_curves(section, styles, "effective_rank")
+    if dormant := health_percent(section, styles, "dormant_fraction"):
+        ranks = health_curves(section, styles, "effective_rank")
         found += [
             Panel(dormant, "Dormant neurons", "share of the layer (%)", from_zero=True),
-            Panel(ranks, "Effective rank", _rank_label(section), from_zero=True),
+            Panel(ranks, "Effective rank", rank_label(section), from_zero=True),
         ]
     return found
 
@@ -165,9 +183,19 @@ def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
     health = "Dormant neurons and effective rank are those of the representation, the last "
     health += "hidden layer." if dormant else "hidden layer; no diagnosis of it was written."
     return (
-        f'<div class="panels">{drawn}</div><p class="caption">Score: mean of the last 100 '
-        "training episodes, of all so far while there are fewer. "
+        f'<div class="panels">{drawn}</div><p class="caption">{escape(score_words(section))} '
         f"{escape(health)} {_seeds_caption(section)}</p>"
+    )
+
+
+def score_words(section: Section) -> str:
+    """Say what the scores over training are."""
+    trained = "mean of the last 100 training episodes, of all so far while there are fewer."
+    if not any(variant.evaluated for variant in section.variants):
+        return f"Score: {trained}"
+    others = [v.label for v in section.variants if not v.evaluated]
+    return "Score: mean of the latest evaluation." + (
+        f" {', '.join(others)}, without evaluations: {trained}" if others else ""
     )
 
 
@@ -182,7 +210,8 @@ def _seeds_caption(section: Section) -> str:
     )
 
 
-def _rank_label(section: Section) -> str:
+def rank_label(section: Section) -> str:
+    """Return the axis label of ranks, with the highest possible where all have the same."""
     full = {r for run in section.runs for r in finite(run.health["full_rank"])}
     return f"directions (of {full.pop():g})" if len(full) == 1 else "directions"
 
@@ -200,9 +229,12 @@ def _table(section: Section) -> str:
     }
     cells = {name: [cell(v) for v in section.variants] for name, cell in columns.items()}
     cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
+    kind = "means of the last 100 episodes (of all, where there are fewer)"
+    if any(variant.evaluated for variant in section.variants):
+        kind = "those of the evaluations in the last 5 % of training, or of the last one"
     caption = (
-        "At the end, means over the finished seeds. Scores are means of the last 100 episodes (of "
-        "all, where there are fewer), health is that of the last diagnosis."
+        f"At the end, means over the finished seeds. Scores are {kind}, health is that of the "
+        "last diagnosis."
     )
     return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
 
@@ -223,19 +255,24 @@ def _rank_cell(variant: Variant) -> str:
     return rank if "–" in (rank, full) else f"{rank} / {full}"
 
 
-def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
-    lines = _health_percent(section, styles, "hidden_bias_share")
-    if not lines:
-        return ""
+def contribution_bars(section: Section) -> dict[str, dict[str, float]]:
+    """Return what the next layer receives at the end, as shares; of variants that have it all."""
     shares = {
         v.label: {part: finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
         for v in section.variants
     }
-    bars = {
+    return {
         label: {part: float(values.mean()) for part, values in parts.items()}
         for label, parts in shares.items()
         if all(values.size for values in parts.values())
     }
+
+
+def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
+    lines = health_percent(section, styles, "hidden_bias_share")
+    if not lines:
+        return ""
+    bars = contribution_bars(section)
     drawn = _figure(
         figures.curves(lines, "Hidden bias", "share of contribution (%)", from_zero=True),
         f"{section.name}: hidden bias over training",
@@ -251,36 +288,55 @@ def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
     )
 
 
-def _densities(section: Section) -> str:
-    drawn = []
+class Density(NamedTuple):
+    """A grid of densities and the words for it."""
+
+    name: str
+    caption: str
+    grid: KdeGrid
+
+
+def densities(section: Section) -> list[list[Density]]:
+    """Return for each variant the grids of one of its seeds, first and last."""
+    found = []
     for variant in section.variants:
         run = next((run for run in variant.runs if run.snapshots), None)
         if run is None:
             continue
         last = "how it ended" if run.finished else "so far"
         whens = ["how it began", last] if len(run.snapshots) > 1 else [last]
-        grids = [
-            _figure(
-                figures.kde_grid(snapshot.grid),
-                f"{section.name}: {variant.label} at step {snapshot.step}",
-                f"{variant.label}, seed {run.seed}: {when} ({snapshot.step:,} steps)",
-            )
-            for snapshot, when in zip(run.snapshots, whens, strict=True)
-        ]
-        drawn.append(f'<div class="grids">{"".join(grids)}</div>')
-    if not drawn:
-        return ""
-    return (
-        "<h3>What single neurons do</h3><p>Kernel densities of up to 16 neurons of the "
-        "representation, evenly spread. Red outlines mark dormant neurons: whatever the input, "
-        "their output is the same.</p>" + "".join(drawn)
-    )
+        found.append(
+            [
+                Density(
+                    f"{section.name}: {variant.label} at step {step}",
+                    f"{variant.label}, seed {run.seed}: {when} ({step:,} steps)",
+                    grid,
+                )
+                for (step, grid), when in zip(run.snapshots, whens, strict=True)
+            ]
+        )
+    return found
+
+
+DENSITIES_TEXT = (
+    "Kernel densities of up to 16 neurons of the representation, evenly spread. Red outlines mark "
+    "dormant neurons: whatever the input, their output is the same."
+)
+
+
+def _densities(section: Section) -> str:
+    drawn = ""
+    for of_variant in densities(section):
+        grids = (_figure(figures.kde_grid(grid), name, text) for name, text, grid in of_variant)
+        drawn += f'<div class="grids">{"".join(grids)}</div>'
+    return f"<h3>What single neurons do</h3><p>{DENSITIES_TEXT}</p>{drawn}" if drawn else ""
 
 
 # What was run
 
 
-def _what_was_run(section: Section, default_of: DefaultOf | None) -> str:
+def what_was_run(section: Section, default_of: DefaultOf | None) -> str:
+    """Return a section's settings, and the commands that repeat its runs."""
     default = default_of(section.algorithm, section.env) if default_of else None
     runs = section.runs
     facts = {
@@ -349,10 +405,18 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
     return shlex.join(words)
 
 
-def _terms(runs: Sequence[RunData]) -> dict[str, str]:
+def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
+    """Explain the words of a page about these runs."""
+    trained = "reward of a whole training episode, unclipped, exploration included. Every score "
+    trained += "here is a mean of the last 100 such episodes, of all where there are fewer."
+    evaluated = "mean reward of an evaluation's whole episodes, played greedily and not learned "
+    evaluated += "from. A final score is the mean of the evaluations in the last 5 % of training, "
+    evaluated += "or the last one."
+    kinds = {run.evaluated for run in runs}
+    if len(kinds) > 1:
+        evaluated = f"Of runs with evaluations: {evaluated} Of the others: {trained}"
     terms = {
-        "score": "reward of a whole training episode, unclipped, exploration included. Every "
-        "score here is a mean of the last 100 such episodes, of all where there are fewer.",
+        "score": evaluated if True in kinds else trained,
         "greedy score": "the same of episodes played by the greedy policy, which are not learned "
         "from: alongside training, or in the last evaluation where there are evaluations.",
         "seed": "a repetition with other random numbers. A difference smaller than that between "

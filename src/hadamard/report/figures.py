@@ -44,13 +44,24 @@ class Curve:
     """(seeds, steps); NaN where there is no value."""
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure in the house style."""
+def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Figure:
+    """Return an empty figure in the house style.
+
+    ``margins`` (left, right, bottom and top, in inches) are given where there are many figures:
+    to have matplotlib work them out takes as long as all the rest.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'hadamard-rl[report]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    if not margins:
+        return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
+    left, right, bottom, top = margins
+    figure.subplots_adjust(
+        left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=0.12, hspace=0.4
+    )
+    return figure
 
 
 def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
@@ -136,7 +147,8 @@ def kde_grid(grid: KdeGrid) -> Figure:
     count = len(grid.neurons)
     columns = min(4, count)
     lines = math.ceil(count / columns)
-    figure = new_figure(1.9 * columns + 0.3, 1.35 * lines + 0.7)
+    figure = new_figure(1.9 * columns + 0.3, 1.35 * lines + 0.7, (0.4, 0.1, 0.55, 0.6))
+    figure.subplots_adjust(hspace=0.65)
     cells = np.atleast_1d(figure.subplots(lines, columns)).ravel()
     for cell in cells[count:]:
         cell.set_visible(False)
@@ -160,8 +172,9 @@ def kde_grid(grid: KdeGrid) -> Figure:
         for spine in cell.spines.values():
             spine.set_color(RED if grid.dormant[i] else "#c8ccd2")
             spine.set_linewidth(2.2 if grid.dormant[i] else 0.8)
-    figure.suptitle(grid.title, fontsize=10.5)
-    figure.supxlabel("activation", fontsize=9)
+    height = figure.get_figheight()
+    figure.suptitle(grid.title, fontsize=10.5, y=1 - 0.12 / height)
+    figure.supxlabel("activation", fontsize=9, y=0.1 / height)
     figure.supylabel("density", fontsize=9)
     return figure
 
@@ -249,10 +262,15 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
             marker=line.style.marker, markersize=4.5, markevery=max(1, math.ceil(len(x) / 10)),
         )  # fmt: skip
     axes.set(title=title, xlabel="training steps", ylabel=ylabel)
-    axes.set_xlim(left=0)
     if from_zero:
         top = axes.get_ylim()[1]
         axes.set_ylim(-0.03 * top, top)
+    finish_curve_axes(axes)
+
+
+def finish_curve_axes(axes: Axes) -> None:
+    """Give axes with curves over training the house style."""
+    axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(_short)
     axes.grid(axis="y", color="#e3e6ea", linewidth=0.7)
     axes.set_axisbelow(True)

@@ -1,9 +1,10 @@
-"""One self-contained HTML page: no script, no font, no image from anywhere else."""
+"""One self-contained HTML page, light or dark: no script, font or image from anywhere else."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -17,27 +18,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; color: #1d2129; background: #fff;
+:root { color-scheme: light dark; --ink: #1d2129; --paper: #fff; --soft: #5b6470; --line: #e3e6ea;
+        --shade: #f6f7f9; --accent: #0072B2; --said: #f3f7fa; --alarm: #c1121f; --ill: #fdf3f3; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7eb; --paper: #15181d; --soft: #9aa4b0; --line: #343a43; --shade: #1e2229;
+          --accent: #56B4E9; --said: #1a222b; --alarm: #ff6b6b; --ill: #2b1b1d; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 68rem; margin: 2.5rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4rem; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; }
-.meta, figcaption { color: #5b6470; font-size: .88rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; overflow-wrap: anywhere; }
+.meta, figcaption { color: var(--soft); font-size: .88rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem;
         font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid #e3e6ea; text-align: right; }
+th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child { text-align: left; font-family: ui-monospace, monospace; }
 th { font-weight: 600; font-family: inherit !important; }
 .scroll { overflow-x: auto; }
-.verdict { border-left: 4px solid #0072B2; background: #f3f7fa; padding: .6rem 1rem;
+.verdict { border-left: 4px solid var(--accent); background: var(--said); padding: .6rem 1rem;
            margin: .8rem 0; }
-.verdict.sick { border-color: #c1121f; background: #fdf3f3; }
+.verdict.sick { border-color: var(--alarm); background: var(--ill); }
 .verdict p { margin: .2rem 0; }
 .verdict h2 { margin: .2rem 0 .6rem; }
 .verdict h3 { font-size: 1rem; margin: 1rem 0 .3rem; }
 .verdict ul { margin: .2rem 0 .9rem; padding-left: 1.3rem; }
-.note, .caption { color: #5b6470; font-size: .88rem; }
+.note, .caption { color: var(--soft); font-size: .88rem; }
 figure { margin: 1rem 0; }
 figure svg { max-width: 100%; height: auto; }
+svg text { fill: currentColor; }
 .grids { display: flex; flex-wrap: wrap; gap: 1rem; }
 .grids figure { flex: 1 1 26rem; margin: 0; }
 .grids + .grids { margin-top: 1rem; }
@@ -46,13 +54,26 @@ figure svg { max-width: 100%; height: auto; }
 .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; list-style: none; padding: 0; }
 .legend svg { vertical-align: middle; }
 .words td:first-child { font-family: inherit; white-space: nowrap; }
-pre { font-size: .82rem; white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f7f9;
-      padding: .6rem .8rem; }
+pre { font-size: .82rem; white-space: pre-wrap; overflow-wrap: anywhere;
+      background: var(--shade); padding: .6rem .8rem; }
 details { margin: .6rem 0; }
 summary { cursor: pointer; }
 dt { font-weight: 600; margin-top: .5rem; }
 dd { margin: 0 0 0 1.2rem; overflow-wrap: anywhere; }
 """
+
+# What figures draw in shades of black follows the page from light to dark.
+_THEMED = {
+    "#000000": "currentColor",
+    "#1d2129": "currentColor",
+    "#222222": "currentColor",
+    "#555555": "var(--soft)",
+    "#e3e6ea": "var(--line)",
+    "#c8ccd2": "var(--line)",
+}
+_SHADES = re.compile("|".join(_THEMED))
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_DIGITS = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is not seen
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "layer": lambda layer: layer["name"] or "(the network)",
@@ -102,14 +123,29 @@ def columns_html(columns: Mapping[str, Sequence[str]], kind: str = "numbers") ->
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return a figure as inline SVG with real text and ids that depend on ``name`` alone."""
+    """Return a figure as inline SVG, see ``inline``."""
+    return inline(svg_file(figure, name))
+
+
+def svg_file(figure: Figure, name: str) -> str:
+    """Return a figure as an SVG file, real text in it and ids that depend on ``name`` alone."""
     import matplotlib
 
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return buffer.getvalue()
+
+
+def inline(file: str) -> str:
+    """Return an SVG file as part of a page, whose colours it takes for its text and axes."""
+    short = _DIGITS.sub(r"\1", _METADATA.sub("", file[file.index("<svg") :]))
+    return _SHADES.sub(lambda found: _THEMED[found.group()], short)
+
+
+def themed(colour: str) -> str:
+    """Return a figure's colour as it is drawn in a page."""
+    return _THEMED.get(colour, colour)
 
 
 def _verdict(label: str, diagnosis: Mapping[str, Any]) -> str:
@@ -132,15 +168,22 @@ def terms_html(terms: Mapping[str, str]) -> str:
     return f"<dl>{''.join(pairs)}</dl>"
 
 
-def write_document(path: str | os.PathLike[str], title: str, body: str) -> None:
-    """Write a page in the house style; ``body`` is HTML."""
+def write_document(
+    path: str | os.PathLike[str], title: str, body: str, style: str = "", policy: str = ""
+) -> None:
+    """Write a page in the house style; ``body`` is HTML.
+
+    ``policy`` is what a browser shall allow the page, as in a Content-Security-Policy.
+    """
+    if policy:
+        policy = f'\n<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
     html = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="viewport" content="width=device-width, initial-scale=1">{policy}
 <title>{escape(title)}</title>
-<style>{_STYLE}</style>
+<style>{_STYLE}{style}</style>
 </head>
 <body>
 <h1>{escape(title)}</h1>

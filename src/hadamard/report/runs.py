@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hadamard.core.run import Run, RunError
+from hadamard.report import rows
 from hadamard.report.kde_grid import KdeGrid
+from hadamard.report.labels import algorithm_name, labelled, order
+from hadamard.report.labels import changed as changed
+from hadamard.report.labels import flat as flat
+from hadamard.report.scores import final_mean
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -26,19 +31,7 @@ POINTS = 100
 HEALTH = ("dormant_fraction", "effective_rank", "full_rank", "hidden_bias_share")
 PARTS = ("live_contribution", "dormant_contribution", "bias_contribution")
 
-_ACTIVATIONS = {"relu": "ReLU", "elu": "ELU", "gelu": "GELU", "silu": "SiLU"}
-_LAYERS = {
-    "plain": "{}",
-    "layernorm": "{} + LayerNorm",
-    "crelu": "{}, both signs",
-    "widened": "{}, widened",
-    "hadamard": "{} + HR",
-    "hadamard2": "{} + 2HR",
-}
-_NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 _NEEDED = ("env", "seed", "net.layer", "net.activation", "net.norm", "train.steps", "redo.enabled")
-# What a run writes and where it runs: runs that differ only here are the same experiment.
-_BOOKKEEPING = ("env", "seed", "run_dir", "device")
 
 
 class Series(NamedTuple):
@@ -58,6 +51,17 @@ class Series(NamedTuple):
         means = np.full(last.shape, np.nan)
         np.divide(sums[last] - sums[first], last - first, out=means, where=last > 0)
         return means
+
+    def latest(self, at: npt.ArrayLike) -> FloatArray:
+        """Return, at each step, the last value up to it; NaN before the first."""
+        last = np.searchsorted(self.steps, at, side="right")
+        return np.concatenate([[np.nan], self.values])[last]
+
+    def by_step(self) -> Series:
+        """Return one value a step: the mean of those at that step."""
+        steps, first, counts = np.unique(self.steps, return_index=True, return_counts=True)
+        sums = np.add.reduceat(self.values, first) if steps.size else np.empty(0)
+        return Series(steps, sums / counts)
 
     def finite(self) -> Series:
         """Return the series without what is not a finite number."""
@@ -98,9 +102,28 @@ class RunData:
     """Measures of the representation (the last diagnosed layer) at ``health_steps``."""
     threshold: float | None
     delta: float | None
-    snapshots: Sequence[Snapshot]
-    """First and last, or the only one, or none."""
     steps_per_second: float
+    seconds: float = float("nan")
+    """Wall time so far."""
+    machine: str = ""
+    """What it ran on, as far as it is recorded."""
+    troubles: Sequence[str] = ()
+    """What of it could not be read."""
+
+    @functools.cached_property
+    def snapshots(self) -> list[Snapshot]:
+        """First and last, or the only one, or none."""
+        return _snapshots(self.path / "kde.jsonl")
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether its scores are those of evaluations, not of training episodes."""
+        return bool(self.spec.get("train.eval_every"))
+
+    @functools.cached_property
+    def evaluations(self) -> Series:
+        """The mean score of each evaluation."""
+        return self.greedy.by_step()
 
     @property
     def env(self) -> str:
@@ -118,7 +141,15 @@ class RunData:
         return int(self.spec["train.steps"])
 
     def final(self, measure: str) -> float:
-        """Return a measure as it stands at the end of what there is; NaN if it is missing."""
+        """Return a measure as it stands at the end of what there is; NaN if it is missing.
+
+        The score is the mean of the last 100 training episodes; of a run with evaluations that
+        of the evaluations in the last 5 % of training, or of the last one.
+        """
+        if measure == "score" and self.evaluated:
+            steps, means = self.evaluations
+            late = final_mean(steps, means, self.steps)
+            return float(means[-1]) if means.size and np.isnan(late) else late
         if measure in ("score", "greedy"):
             series = self.episodes if measure == "score" else self.greedy
             values = series.values[-WINDOW:]
@@ -143,17 +174,26 @@ class Variant:
         """The runs whose final numbers count."""
         return [run for run in self.runs if run.finished]
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether its scores are those of evaluations."""
+        return self.runs[0].evaluated
+
     def finals(self, measure: str) -> FloatArray:
         """Return a measure at the end of every finished run, NaN where it is missing."""
         return np.array([run.final(measure) for run in self.finished], dtype=np.float64)
 
     def score_curve(self, steps: FloatArray) -> FloatArray:
-        """Return the smoothed training scores, (seeds, steps); NaN where a run has not been."""
+        """Return the scores over training, (seeds, steps); NaN where a run has not been.
+
+        Smoothed training scores, or the latest evaluation's mean.
+        """
         curves = [
-            np.where(steps <= run.reached, run.episodes.smoothed(steps), np.nan)
+            run.evaluations.latest(steps) if run.evaluated else run.episodes.smoothed(steps)
             for run in self.runs
         ]
-        return np.array(curves)
+        reached = np.array([[run.reached] for run in self.runs])
+        return np.where(steps <= reached, curves, np.nan)
 
     def health_curve(self, measure: str) -> tuple[IntArray, FloatArray]:
         """Return the steps of all diagnoses, and a measure, (seeds, steps), NaN where missing."""
@@ -176,7 +216,7 @@ class Section:
     @property
     def name(self) -> str:
         """Algorithm and environment in words."""
-        return f"{self.algorithm.upper()} on {self.env}"
+        return f"{algorithm_name(self.algorithm)} on {self.env}"
 
     @property
     def runs(self) -> list[RunData]:
@@ -184,7 +224,13 @@ class Section:
         return [run for variant in self.variants for run in variant.runs]
 
     def grid(self) -> FloatArray:
-        """Return the steps at which learning curves are evaluated."""
+        """Return the steps at which learning curves are evaluated.
+
+        Those of the evaluations, if all runs have them.
+        """
+        steps = [run.evaluations.steps for run in self.runs if run.evaluated]
+        if len(steps) == len(self.runs) and any(at.size for at in steps):
+            return np.unique(np.concatenate(steps)).astype(np.float64)
         return np.linspace(0, max(run.steps for run in self.runs), POINTS + 1)[1:]
 
     def baseline(self, variant: Variant) -> Variant | None:
@@ -207,10 +253,40 @@ class Section:
         return before[0] if before else None
 
 
+class Gathered(NamedTuple):
+    """Runs, and what is to be told about folders and rows that could not be used."""
+
+    runs: list[RunData]
+    troubles: list[str]
+
+
 def load(paths: Iterable[str | os.PathLike[str]]) -> list[RunData]:
-    """Read runs, each path being a run's folder or a folder with runs at any depth in it."""
+    """Read runs, each path being a run's folder or a folder with runs at any depth in it.
+
+    Whatever cannot be read is an error.
+    """
+    runs, troubles = gather(paths)
+    for trouble in (*troubles, *(trouble for run in runs for trouble in run.troubles)):
+        raise RunError(trouble)
+    return runs
+
+
+def gather(paths: Iterable[str | os.PathLike[str]]) -> Gathered:
+    """Read runs as `load` does, but go on past what cannot be read and tell of it.
+
+    A folder without any run in it is still an error.
+    """
     folders = {folder.resolve(): folder for path in paths for folder in _folders(Path(path))}
-    return _labelled([_read(Run.open(folder)) for folder in folders.values()])
+    runs, troubles = [], []
+    for folder in folders.values():
+        try:
+            runs.append(_read(Run.open(folder)))
+        except RunError as error:
+            troubles.append(str(error))
+    if not runs and troubles:
+        raise RunError(troubles[0])
+    runs, repeated = labelled(runs)
+    return Gathered(runs, troubles + repeated)
 
 
 def sections(runs: Sequence[RunData]) -> list[Section]:
@@ -220,44 +296,11 @@ def sections(runs: Sequence[RunData]) -> list[Section]:
         grouped.setdefault((run.algorithm, run.env), {}).setdefault(run.label, []).append(run)
     found = []
     for (algorithm, env), variants in grouped.items():
-        ordered = sorted(variants.items(), key=lambda item: _order(item[1][0]))
+        ordered = sorted(variants.items(), key=lambda item: order(item[1][0]))
         by_seed = [
             Variant(label, sorted(alike, key=lambda run: run.seed)) for label, alike in ordered
         ]
         found.append(Section(algorithm, env, by_seed))
-    return found
-
-
-def experiment(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that make the experiment: not the seed, nor what is written where."""
-    return {
-        name: value
-        for name, value in spec.items()
-        if name not in _BOOKKEEPING
-        and (not name.startswith("train.") or name == "train.steps")
-        and (not name.startswith("redo.") or name == "redo.enabled" or spec["redo.enabled"])
-    }
-
-
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Name the settings of the experiment in which two runs differ."""
-    before, after = experiment(old), experiment(new)
-    return [name for name in {**before, **after} if before.get(name) != after.get(name)]
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings under dotted names.
-
-    Examples:
-        >>> flat({"seed": 0, "net": {"width": 512}})
-        {'seed': 0, 'net.width': 512}
-    """
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
     return found
 
 
@@ -285,11 +328,14 @@ def _read(run: Run) -> RunData:
             f"{run.path / 'config.json'} lacks spec.{absent[0]}: it is not the config of a "
             "training run, or of another version; leave the folder out"
         )
-    episodes = _series(run, "episodes")
-    health = [row for row in run.rows("health") if row.get("layers")]
+    episodes, troubles = _series(run, "episodes")
+    greedy, more = _series(run, "eval")
+    read, unread = rows.rows(run.path / "health.jsonl")
+    health = [row for row in read if _has_layers(row)]
+    troubles += more + unread
     summary = run.done
-    steps = [*episodes.steps[-1:], *(row["step"] for row in health[-1:])]
-    steps += [row["step"] for row in run.rows("train")]
+    steps = [*episodes.steps[-1:], *greedy.steps[-1:], *(row["step"] for row in health[-1:])]
+    steps.append(rows.last_row(run.path / "train.jsonl").get("step", 0))
     if summary is not None:
         steps += [spec["train.steps"], summary.get("steps") or 0]
     measures = {
@@ -297,6 +343,7 @@ def _read(run: Run) -> RunData:
         name: np.array([row["layers"][-1].get(name) for row in health], dtype=np.float64)
         for name in HEALTH + PARTS
     }
+    speed, seconds = _speed(run, summary)
     return RunData(
         path=run.path,
         label="",
@@ -307,24 +354,27 @@ def _read(run: Run) -> RunData:
         finished=summary is not None,
         reached=int(max(steps, default=0)),
         episodes=episodes.finite(),
-        greedy=_series(run, "eval").finite(),
+        greedy=greedy.finite(),
         lost_episodes=int((~np.isfinite(episodes.values)).sum()),
         health_steps=np.array([row["step"] for row in health], dtype=np.int64),
         health=measures | _shares(measures),
         threshold=health[-1].get("threshold") if health else None,
         delta=health[-1].get("delta") if health else None,
-        snapshots=_snapshots(run),
-        steps_per_second=_speed(run, summary),
+        steps_per_second=speed,
+        seconds=seconds,
+        machine=str(config.get("machine") or spec.get("device") or ""),
+        troubles=troubles,
     )
 
 
-def _series(run: Run, stream: str) -> Series:
-    rows = list(run.rows(stream))
-    try:
-        steps = np.array([row["step"] for row in rows], dtype=np.int64)
-        return Series(steps, np.array([row["score"] for row in rows], dtype=np.float64))
-    except KeyError as error:
-        raise RunError(f"a row of {run.path / f'{stream}.jsonl'} lacks {error}") from None
+def _has_layers(row: Mapping[str, Any]) -> bool:
+    layers = row.get("layers")
+    return isinstance(layers, list) and bool(layers) and isinstance(layers[-1], dict)
+
+
+def _series(run: Run, stream: str) -> tuple[Series, list[str]]:
+    found, troubles = rows.columns(run.path / f"{stream}.jsonl", ("step", "score"))
+    return Series(found["step"].astype(np.int64), found["score"]), troubles
 
 
 def _shares(measures: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -340,92 +390,45 @@ def _shares(measures: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     }
 
 
-def _snapshots(run: Run) -> list[Snapshot]:
-    rows = list(run.rows("kde"))
+def _snapshots(path: Path) -> list[Snapshot]:
+    last = rows.last_row(path)
+    if not last:
+        return []
     # The last layer of a snapshot is the representation.
-    rows = [row for row in rows if row["layer"] == rows[-1]["layer"]]
+    first = rows.first_row(path, lambda row: row.get("layer") == last.get("layer"))
     found = []
-    for row in (rows[0], rows[-1]) if len(rows) > 1 else rows:
-        places = np.array(row["places"], dtype=np.float64)
-        density = np.array(row["density"], dtype=np.float64)
-        sound = np.isfinite(places).all(axis=1) & np.isfinite(density).all(axis=1)
-        if sound.any():
-            grid = KdeGrid(
-                neurons=np.array(row["neurons"], dtype=np.int64)[sound],
-                places=places[sound],
-                density=density[sound],
-                dormant=np.array(row["dormant"], dtype=np.bool_)[sound],
-                bounded=bool(row["bounded"]),
-                title=str(row["title"]),
-            )
-            found.append(Snapshot(int(row["step"]), grid))
+    for row in (first, last) if first["step"] < last["step"] else (last,):
+        try:
+            snapshot = _snapshot(row)
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue  # not written by this version
+        if snapshot is not None:
+            found.append(snapshot)
     return found
 
 
-def _speed(run: Run, summary: Mapping[str, Any] | None) -> float:
-    rows = [row for row in run.rows("timing") if row.get("seconds")]
-    last = rows[-1] if rows else summary or {}
-    steps, seconds = last.get("step", last.get("steps")), last.get("seconds")
-    return steps / seconds if steps and seconds else float("nan")
-
-
-def _labelled(runs: list[RunData]) -> list[RunData]:
-    norms: dict[str, set[str]] = {}
-    for run in runs:
-        norms.setdefault(run.algorithm, set()).add(run.spec["net.norm"])
-    runs = [
-        dataclasses.replace(run, label=_label(run.spec, len(norms[run.algorithm]) > 1))
-        for run in runs
-    ]
-    alike: dict[tuple[str, str, str], list[RunData]] = {}
-    for run in runs:
-        alike.setdefault((run.algorithm, run.env, run.label), []).append(run)
-    return [_told_apart(run, alike[run.algorithm, run.env, run.label]) for run in runs]
-
-
-def _label(spec: Mapping[str, Any], with_norm: bool) -> str:
-    layer, activation = spec["net.layer"], spec["net.activation"]
-    if (layer, activation) == ("crelu", "relu"):
-        label = "CReLU"
-    else:
-        label = _LAYERS.get(layer, f"{{}} + {layer}").format(
-            _ACTIVATIONS.get(activation, activation)
-        )
-    if with_norm:
-        norm = spec["net.norm"]
-        label = _NORMS.get(norm, f"{{}} + {norm}").format(label)
-    return f"{label} + ReDo" if spec["redo.enabled"] else label
-
-
-def _told_apart(run: RunData, alike: Sequence[RunData]) -> RunData:
-    """Return the run with a label that also says how it differs from others so labelled.
-
-    Runs of one label are taken for seeds of one experiment, so a label must say what else
-    differs; and one seed run twice would pass for two.
-    """
-    names = [name for name in experiment(run.spec) if any(_differ(name, run, o) for o in alike)]
-    for other in alike:
-        same = not any(_differ(name, run, other) for name in names)
-        if other is not run and other.seed == run.seed and same:
-            raise RunError(
-                f"{run.path} and {other.path} are the same run ({run.label}, seed {run.seed}): "
-                "leave one of them out"
-            )
-    told = "".join(f", {name} {run.spec[name]}" for name in names)
-    return dataclasses.replace(run, label=run.label + told)
-
-
-def _differ(name: str, run: RunData, other: RunData) -> bool:
-    return bool(run.spec.get(name) != other.spec.get(name))
-
-
-def _order(run: RunData) -> tuple[Any, ...]:
-    layers = list(_LAYERS)
-    layer, norm = run.spec["net.layer"], run.spec["net.norm"]
-    return (
-        layers.index(layer) if layer in layers else len(layers),
-        bool(run.spec["redo.enabled"]),
-        norm != "none",
-        run.spec["net.activation"],
-        run.label,
+def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:
+    places = np.array(row["places"], dtype=np.float64)
+    density = np.array(row["density"], dtype=np.float64)
+    sound = np.isfinite(places).all(axis=1) & np.isfinite(density).all(axis=1)
+    if not sound.any():
+        return None
+    grid = KdeGrid(
+        neurons=np.array(row["neurons"], dtype=np.int64)[sound],
+        places=places[sound],
+        density=density[sound],
+        dormant=np.array(row["dormant"], dtype=np.bool_)[sound],
+        bounded=bool(row["bounded"]),
+        title=str(row["title"]),
     )
+    return Snapshot(int(row["step"]), grid)
+
+
+def _speed(run: Run, summary: Mapping[str, Any] | None) -> tuple[float, float]:
+    """Return steps a second and seconds; NaN where they are not known."""
+    row = rows.last_row(run.path / "timing.jsonl")
+    last = row if row.get("seconds") else summary or {}
+    steps, seconds = last.get("step", last.get("steps")), last.get("seconds")
+    if not steps or not seconds:
+        return float("nan"), float("nan")
+    return steps / seconds, float(seconds)

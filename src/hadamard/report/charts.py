@@ -1,0 +1,236 @@
+"""Curves over training that people may zoom into and toggle, with a static picture of each.
+
+A chart is data. `draw` makes the picture for files and for browsers without scripts, `payload` what
+``chart.js`` draws in its place. Nothing is loaded from elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hadamard.report.figures import VariantStyle, finish_curve_axes, new_figure
+from hadamard.report.page import themed
+from hadamard.report.stats import Band, mean_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FloatArray = npt.NDArray[np.float64]
+
+POINTS = 200
+"""Places along a curve on a page, at most."""
+SEEDS = 10
+"""A variant's seeds are drawn one by one up to this many."""
+BAND_SEEDS = 3
+"""An interval is drawn from this many seeds on: of two it is 18 times as wide as they lie apart."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""What a page with charts may do: nothing that needs a network."""
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One variant's course: the mean over its seeds and the 95 % interval of the mean."""
+
+    label: str
+    style: VariantStyle
+    steps: npt.NDArray[Any]
+    band: Band
+    seeds: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    """Each seed, (seeds, steps)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Lines that share an axis."""
+
+    name: str
+    """Of its files, and unique on a page."""
+    title: str
+    ylabel: str
+    lines: Sequence[Line]
+    xlabel: str = "training steps"
+    from_zero: bool = False
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The range of values to show: of means and seeds, and a little of the intervals.
+
+        Intervals of two or three seeds are many times as wide as what they are drawn around, so
+        they are cut off at the edge.
+        """
+        values = np.concatenate(
+            [a.ravel() for line in self.lines for a in (line.band.value, line.seeds)]
+        )
+        values = values[np.isfinite(values)]
+        if not values.size:
+            return 0.0, 1.0
+        low, high = float(values.min()), float(values.max())
+        bounds = np.concatenate([np.ravel(b) for line in self.lines for b in line.band[1:]])
+        bounds = bounds[np.isfinite(bounds)]
+        room = 0.25 * ((high - low) or abs(high) or 1.0)
+        if bounds.size:
+            low = max(low - room, min(low, float(bounds.min())))
+            high = min(high + room, max(high, float(bounds.max())))
+        if self.from_zero:
+            return -0.03 * (high or 1.0), 1.06 * (high or 1.0)
+        edge = 0.04 * ((high - low) or abs(high) or 1.0)
+        return low - edge, high + edge
+
+
+def line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: FloatArray) -> Line:
+    """Return a variant's line from its seeds' values, (seeds, steps)."""
+    any_value = np.flatnonzero(np.isfinite(values).any(axis=0))
+    if any_value.size:  # not beyond where the runs have come
+        steps, values = steps[: any_value[-1] + 1], values[:, : any_value[-1] + 1]
+    kept = _thinned(len(steps))
+    steps, values = steps[kept], values[:, kept]
+    seeds = values if 1 < len(values) <= SEEDS else values[:0]
+    band = mean_curve(values)
+    if len(values) < BAND_SEEDS:
+        none = np.full_like(band.value, np.nan)
+        band = Band(band.value, none, none)
+    return Line(label, style, steps, band, seeds)
+
+
+def _thinned(count: int) -> npt.NDArray[np.int64]:
+    """Return which of so many places are drawn, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
+
+
+def draw(chart: Chart) -> Figure:
+    """Draw the static picture, without a legend."""
+    figure = new_figure(4, 3, (0.72, 0.12, 0.5, 0.32))
+    draw_on(figure.subplots(), chart)
+    return figure
+
+
+def draw_on(axes: Axes, chart: Chart, with_seeds: bool = True) -> None:
+    """Draw a chart on some axes: means thick, seeds thin, intervals shaded."""
+    for item in chart.lines:
+        colour, steps = item.style.colour, item.steps
+        if item.seeds.size and with_seeds:
+            axes.plot(steps, item.seeds.T, color=colour, linewidth=0.6, alpha=0.5)
+        if np.isfinite(item.band.low).any():
+            axes.fill_between(
+                steps, item.band.low, item.band.high, color=colour, alpha=0.15, linewidth=0
+            )
+        axes.plot(
+            steps, item.band.value, color=colour, linestyle=item.style.dashes, linewidth=2,
+            marker=item.style.marker, markersize=4.5,
+            markevery=max(1, math.ceil(len(steps) / 8)),
+        )  # fmt: skip
+    axes.set(title=chart.title, xlabel=chart.xlabel, ylabel=chart.ylabel)
+    axes.set_ylim(*chart.limits)
+    finish_curve_axes(axes)
+
+
+def small_multiples(charts: Mapping[str, Chart], legend: Mapping[str, VariantStyle]) -> Figure:
+    """Draw charts in a grid with one legend, each under its name."""
+    columns = min(4, len(charts))
+    rows = math.ceil(len(charts) / columns)
+    legend_rows = math.ceil(len(legend) / (2 * columns))
+    margins = (0.62, 0.15, 0.5, 0.35 + 0.22 * legend_rows)
+    figure = new_figure(2.6 * columns + 0.3, 2.05 * rows + 0.7, margins)
+    figure.subplots_adjust(wspace=0.28, hspace=0.38)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for place, (axes, (name, chart)) in enumerate(zip(grid.flat, charts.items(), strict=False)):
+        draw_on(axes, chart, with_seeds=False)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel(chart.xlabel if place >= len(charts) - columns else "", fontsize=8)
+        axes.set_ylabel(chart.ylabel if place % columns == 0 else "", fontsize=8)
+        axes.tick_params(labelsize=7.5)
+    for axes in grid.flat[len(charts) :]:
+        axes.set_visible(False)
+    handles = [
+        grid[0][0].plot(
+            [], [], color=style.colour, linestyle=style.dashes, marker=style.marker, linewidth=2
+        )[0]
+        for style in legend.values()
+    ]
+    figure.legend(
+        handles, list(legend), loc="upper center", frameon=False, fontsize=8.5,
+        ncols=min(len(legend), 2 * columns),
+    )  # fmt: skip
+    return figure
+
+
+def html(chart: Chart, picture: str) -> str:
+    """Return the chart for a page, its static picture in it until a script takes over."""
+    name = f"{chart.title}: {chart.ylabel} over {chart.xlabel}"
+    return (
+        f'<figure class="chart" data-chart="{escape(chart.name)}">'
+        f'<div class="static" role="img" aria-label="{escape(name)}">{picture}</div></figure>'
+    )
+
+
+def legend_html(styles: Mapping[str, VariantStyle], swatches: Mapping[str, str]) -> str:
+    """Return the legend; a script makes its entries buttons."""
+    entries = "".join(
+        f'<li data-variant="{escape(label)}">{swatches[label]} {escape(label)}</li>'
+        for label in styles
+    )
+    return f'<ul class="legend variants">{entries}</ul>'
+
+
+def script_html(charts: Iterable[Chart]) -> str:
+    """Return all charts' data and what draws them."""
+    data = json.dumps([payload(chart) for chart in charts], separators=(",", ":"))
+    data = data.replace("<", "\\u003c")  # no text in it can end the element
+    code = (_FOLDER / "chart.js").read_text(encoding="utf-8")
+    return f'<script type="application/json" id="charts">{data}</script>\n<script>{code}</script>'
+
+
+def style() -> str:
+    """Return the style of charts and of what goes with them."""
+    return (_FOLDER / "chart.css").read_text(encoding="utf-8")
+
+
+def payload(chart: Chart) -> dict[str, Any]:
+    """Return a chart as the script takes it."""
+    low, high = chart.limits
+    return {
+        "name": chart.name,
+        "title": chart.title,
+        "ylabel": chart.ylabel,
+        "xlabel": chart.xlabel,
+        "zero": chart.from_zero,
+        "limits": [_short(low), _short(high)],
+        "lines": [
+            {
+                "label": item.label,
+                "colour": themed(item.style.colour),
+                "dashes": item.style.dashes,
+                "marker": item.style.marker,
+                "x": [_short(x, 7) for x in item.steps],
+                "y": _numbers(item.band.value),
+                "low": _numbers(item.band.low),
+                "high": _numbers(item.band.high),
+                "seeds": [_numbers(seed) for seed in item.seeds],
+            }
+            for item in chart.lines
+        ],
+    }
+
+
+def _numbers(values: FloatArray) -> list[float | None]:
+    """Return values with as many digits as a picture needs; nothing if there is none at all."""
+    if not np.isfinite(values).any():
+        return []
+    return [_short(value) if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _short(value: float, digits: int = 4) -> float:
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded
