@@ -18,6 +18,20 @@ from hadamard.report.together import Together, combine
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Experiment, Panel, Stated
 
+# The same as in experiments/grid.py, which a report does not import; a test compares them.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "relu": {"net.layer": "plain", "net.activation": "relu"},
+    "tanh": {"net.layer": "plain", "net.activation": "tanh"},
+    "tanh+layernorm": {"net.layer": "plain", "net.activation": "tanh", "net.norm": "layer"},
+    "hr": {"net.layer": "hadamard"},
+    "tanh+hr": {"net.layer": "hadamard", "net.activation": "tanh"},
+    "relu+hr": {"net.layer": "hadamard", "net.activation": "relu"},
+    "2hr": {"net.layer": "hadamard2", "net.activation": "tanh"},
+    "widened": {"net.layer": "widened", "net.activation": "tanh"},
+    "crelu": {"net.layer": "crelu", "net.activation": "relu"},
+    "redo": {"net.layer": "plain", "net.activation": "relu", "redo.enabled": True},
+}
 _MEASURED = ("dormant_fraction", "effective_rank")
 _NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
 
@@ -67,11 +81,10 @@ def _labels(panel: Panel, sections: Sequence[Section]) -> dict[str, str]:
 
     A run belongs to the arm that says most about it: tanh with LayerNorm is not the arm tanh.
     """
-    from hadamard.experiments.grid import variant
 
     def wanted(arm: Arm) -> dict[str, Any]:
         plain = {"net.layer": "plain", "redo.enabled": False}
-        return {**plain, **variant(arm.variant), **arm.overrides}
+        return {**plain, **VARIANTS.get(arm.variant, {}), **arm.overrides}
 
     found: dict[str, str] = {}
     specs = {v.label: v.runs[0].spec for section in sections for v in section.variants}
@@ -103,6 +116,13 @@ def _row(
         values = _finals(sections, label, stated.measure)
         return _Row(experiment, panel, stated, label, _estimate(values, "mean"), "mean of tasks")
     scores = one.scores if one is not None else {}
+    yardstick = panel.yardstick or panel.baseline
+    if (
+        one is not None
+        and one.normalisation == "baseline_min_max"
+        and labels.get(yardstick.label) != one.baseline
+    ):
+        scores = {}  # normalised by another variant's scores than in the paper
     if stated.measure == "score" and one is not None and label in scores:
         unit = f"{stats.AGGREGATES[aggregate].label}, {one.unit}"
         ours = _estimate(scores[label], aggregate)
