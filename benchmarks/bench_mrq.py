@@ -15,8 +15,6 @@ import argparse
 import contextlib
 import gc
 import multiprocessing
-import statistics
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,7 +24,7 @@ from hadamard import train
 from hadamard.algos.mrq import MRQ
 from hadamard.core.config import overridden
 from hadamard.core.types import EnvSpec
-from timing import machine
+from timing import in_turns, machine, seconds_of
 
 PIXELS = EnvSpec((9, 84, 84), torch.uint8, frames=3, action_size=6, max_steps=500)
 FORMS: dict[str, dict[str, Any]] = {
@@ -67,31 +65,6 @@ def free(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def seconds_of(call: Callable[[], object], count: int, device: torch.device) -> float:
-    """Time calls in a row, the device's work included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / count
-
-
-def in_turns(
-    calls: dict[str, Callable[[], object]], count: int, turns: int, device: torch.device
-) -> dict[str, float]:
-    """Return the median seconds of a call of each, taking turns."""
-    for call in calls.values():
-        seconds_of(call, max(1, count // 10), device)  # capturing and compiling too
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            times[name].append(seconds_of(call, count, device))
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int) -> None:

@@ -24,7 +24,7 @@ from hadamard import envs, train
 from hadamard.algos.simbav2 import SimbaV2
 from hadamard.core.config import overridden
 from hadamard.core.types import EnvSpec, Step
-from timing import machine
+from timing import in_turns, machine, seconds_of
 
 SHAPES = EnvSpec((51,), torch.float32, action_size=19, max_steps=500)
 FORMS = {
@@ -50,30 +50,6 @@ def made(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
     return agent
 
 
-def seconds_of(call: Any, count: int, device: torch.device) -> float:
-    """Time calls in a row, the device's work included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / count
-
-
-def in_turns(calls: dict[str, Any], count: int, device: torch.device) -> dict[str, float]:
-    """Return the median seconds of a call of each, taking turns."""
-    for call in calls.values():
-        seconds_of(call, max(1, count // 10), device)
-    turns = 5 if device.type == "cuda" else 3
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            times[name].append(seconds_of(call, count, device))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
     """Print updates per second of every form, eager, captured and compiled."""
     per_step, count = 2, 200 if device.type == "cuda" else 2
@@ -93,7 +69,7 @@ def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         agents = {n: made(device, **{**f, "algo.compile": compiles}) for n, f in FORMS.items()}
         calls = {n: agent.learn if graph else agent._learn for n, agent in agents.items()}
-        times = in_turns(calls, count, device)
+        times = in_turns(calls, count, 5 if device.type == "cuda" else 3, device)
         for name, seconds in times.items():
             each = seconds / per_step
             found[f"{name}, {way}"] = 1 / each

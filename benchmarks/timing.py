@@ -74,3 +74,28 @@ def captured(run: Callable[[], object]) -> Callable[[], object]:
         return run  # keeps alive the tensors whose addresses the graph holds
 
     return replay
+
+
+def seconds_of(call: Callable[[], object], count: int, device: torch.device) -> float:
+    """Time calls in a row, the device's work included."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def in_turns(
+    calls: dict[str, Callable[[], object]], count: int, turns: int, device: torch.device
+) -> dict[str, float]:
+    """Return the median seconds of a call of each, taking turns."""
+    for call in calls.values():
+        seconds_of(call, max(1, count // 10), device)  # capturing and compiling too
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            times[name].append(seconds_of(call, count, device))
+    return {name: statistics.median(values) for name, values in times.items()}

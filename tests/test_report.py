@@ -201,12 +201,6 @@ def test_the_paper_beside_ours(report: Path) -> None:
     assert "That is another protocol" in (report / "index.html").read_text()
 
 
-def test_the_variants_are_those_of_the_experiments() -> None:
-    from hadamard.experiments.grid import VARIANTS as THEIRS
-
-    assert beside_paper.VARIANTS == THEIRS
-
-
 def test_scores_by_another_yardstick_are_not_put_beside_the_papers(tmp_path: Path) -> None:
     for layer in ("plain", "hadamard"):  # of tanh; the paper's scores are normalised by ReLU's
         write_run(tmp_path / layer, 0, layer, algorithm="dqn", score=[0.0, 1.0],

@@ -18,20 +18,6 @@ from hadamard.report.together import Together, combine
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Experiment, Panel, Stated
 
-# The same as in experiments/grid.py, which a report does not import; a test compares them.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "baseline": {},
-    "relu": {"net.layer": "plain", "net.activation": "relu"},
-    "tanh": {"net.layer": "plain", "net.activation": "tanh"},
-    "tanh+layernorm": {"net.layer": "plain", "net.activation": "tanh", "net.norm": "layer"},
-    "hr": {"net.layer": "hadamard"},
-    "tanh+hr": {"net.layer": "hadamard", "net.activation": "tanh"},
-    "relu+hr": {"net.layer": "hadamard", "net.activation": "relu"},
-    "2hr": {"net.layer": "hadamard2", "net.activation": "tanh"},
-    "widened": {"net.layer": "widened", "net.activation": "tanh"},
-    "crelu": {"net.layer": "crelu", "net.activation": "relu"},
-    "redo": {"net.layer": "plain", "net.activation": "relu", "redo.enabled": True},
-}
 _MEASURED = ("dormant_fraction", "effective_rank")
 _NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
 
@@ -81,6 +67,7 @@ def _labels(panel: Panel, sections: Sequence[Section]) -> dict[str, str]:
 
     A run belongs to the arm that says most about it: tanh with LayerNorm is not the arm tanh.
     """
+    from hadamard.experiments.grid import VARIANTS
 
     def wanted(arm: Arm) -> dict[str, Any]:
         plain = {"net.layer": "plain", "redo.enabled": False}
