@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+
+from hadamard.core.machine import describe
 
 
 def machine() -> str:
     """Name the machine, as the tables in docs/performance.md do."""
     if torch.cuda.is_available():
-        return (
-            f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}"
-        )
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    return f"{model}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+        name = describe(torch.device("cuda"))
+        return f"{name}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+    name = describe(torch.device("cpu"))
+    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def side_by_side(

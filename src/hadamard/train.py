@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hadamard import analyse, envs
-from hadamard.core import checkpoint, discover
+from hadamard.core import checkpoint, discover, machine
 from hadamard.core.config import RunSpec, from_dict, overridden, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run, RunError
@@ -86,7 +86,8 @@ def train(
         Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # says why not
     trainer = Trainer(algorithm, spec)
     try:
-        run = Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})
+        settings = {"algorithm": algorithm, "spec": to_dict(spec)}
+        run = Run.create(spec.run_dir, {**settings, "machine": machine.describe(trainer.device)})
         return trainer.fit(run, progress, resume=False)
     finally:
         trainer.close()
