@@ -1008,7 +1008,8 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
     assert discover.find("hadamard.algos", "dqn", "algorithm") is dqn
     with pytest.raises(ValueError, match="^unknown algorithm 'DQM'; did you mean 'dqn'"):
         discover.find("hadamard.algos", "DQM", "algorithm")
-    with pytest.raises(ValueError, match=r"^unknown algorithm 'xxxx'\. Known: dqn, mrq, ppo, pqn, simbav2"):
+    known = "dqn, mrq, ppo, pqn, simbav2"
+    with pytest.raises(ValueError, match=rf"^unknown algorithm 'xxxx'\. Known: {known}$"):
         discover.find("hadamard.algos", "xxxx", "algorithm")
 
 
