@@ -498,6 +498,18 @@ def test_slurm_gets_a_job_array_and_is_not_asked_twice(
     assert not (tmp_path / "sbatch.sh").exists()
 
 
+def test_slurm_leaves_the_logging_of_others_alone(tmp_path: Path) -> None:
+    code = (
+        "import logging, sys\n"
+        "from hadamard.experiments import slurm_sweep\n"
+        "handler = logging.FileHandler(sys.argv[1])\n"
+        "logging.getLogger().addHandler(handler)\n"
+        "slurm_sweep._submitit()\n"
+        "assert handler.stream is not None, 'it was closed'\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "log")], check=True)
+
+
 def test_slurm_refusing_is_told(
     tmp_path: Path, slurm: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ preempted, has its run saved and is queued again.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ def make_executor(folder: Path, options: Options) -> Any:
 
 
 def _submitit() -> Any:
+    # Imported as it is, it configures logging anew and closes every handler there was.
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
         import submitit
     except ImportError:
