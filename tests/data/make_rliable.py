@@ -3,9 +3,9 @@
 rliable does not run beside this project's packages (it breaks on pandas 3), so it is run once,
 in an environment of its own, and the tests compare with the numbers it left:
 
-    python -m venv /tmp/rliable_env
-    /tmp/rliable_env/bin/pip install rliable==1.2.0 'pandas<3' 'arch<8'
-    /tmp/rliable_env/bin/python tests/data/make_rliable.py
+    python -m venv rliable_env
+    rliable_env/bin/pip install rliable==1.2.0 'pandas<3' 'arch<8'
+    rliable_env/bin/python tests/data/make_rliable.py
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -58,7 +59,7 @@ def tolerance(
     return math.exp(math.log(0.1) * distance * distance)
 
 
-class Robot:
+class Robot(ABC):
     """An H1 in the world of one task. It never resets itself and knows of no time limit."""
 
     lowest = -math.inf
@@ -100,15 +101,15 @@ class Robot:
         position: Vector = self.data.site(name).xpos
         return position
 
+    @abstractmethod
     def reward(self) -> float:
         """Return the reward of the control step just played."""
-        raise NotImplementedError
 
     def ended(self) -> bool:
         """Return whether the task is over: by default, whether the robot fell."""
         return self.qpos.item(2) < self.lowest
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 - most tasks draw nothing
         """Draw what differs between a task's episodes besides the noise."""
 
     def observation(self) -> Vector:

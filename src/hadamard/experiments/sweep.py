@@ -14,10 +14,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from hadamard.core.config import to_dict
 from hadamard.core.run import Run, RunError, differences
@@ -356,21 +356,20 @@ def last_rows(path: Path, count: int = 2, reach: int = 8_192) -> list[dict[str, 
     return rows
 
 
-class Board:
+class Board(Protocol):
     """What a view shows: the jobs, and what state each is in."""
 
     jobs: list[Job]
 
     def status(self, job: Job) -> tuple[str, int]:
         """Return a job's state, and which attempt it is at (0: not told)."""
-        raise NotImplementedError
 
 
-View = Callable[[Any], Any]
+View = Callable[[Any], AbstractContextManager[Callable[[], None]]]
 
 
 @contextmanager
-def live_view(board: Any) -> Iterator[Callable[[], None]]:
+def live_view(board: Board) -> Iterator[Callable[[], None]]:
     """Show a live table on a terminal, plain lines elsewhere."""
     began = time.monotonic()
     if not sys.stdout.isatty():
@@ -394,7 +393,7 @@ def live_view(board: Any) -> Iterator[Callable[[], None]]:
 class Lines:
     """A line for each change of a run's state, and now and then one for each that is running."""
 
-    def __init__(self, board: Any) -> None:
+    def __init__(self, board: Board) -> None:
         self.board, self.last = board, time.monotonic()
         self.seen: dict[Path, tuple[str, int]] = {job.path: board.status(job) for job in board.jobs}
         count = Counter(word for word, _ in self.seen.values())
@@ -431,7 +430,7 @@ _STYLES = {
 _ORDER = ("running", "failed", "interrupted", "finished", "waiting")
 
 
-def table(board: Any, began: float, height: int) -> Any:
+def table(board: Board, began: float, height: int) -> Any:
     """Return all runs as a table no higher than the terminal, running ones first."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
