@@ -622,6 +622,9 @@ class _Reproduce:
     """How many seeds; by default as many as the scale has."""
     tasks: str = ""
     """Only these tasks, with commas between them."""
+    share: float = 1.0
+    """How much of the scale's steps a run is trained for; its logging, diagnoses and exploration
+    shrink along where the scale sets them."""
     dry_run: bool = False
     """Only print the grid, how many runs are finished, and what the rest would take here."""
 
@@ -636,7 +639,9 @@ def _reproduce(words: list[str]) -> int:
     from hadamard.experiments import reproduce
 
     tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
-    wanted = reproduce.Asked(asked.names, asked.scale, asked.folder, asked.seeds, tasks)
+    wanted = reproduce.Asked(
+        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share
+    )
     if asked.dry_run:
         print(reproduce.dry_run(wanted, asked.options))
         return 0

@@ -202,8 +202,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 
 def _taken(run: Run, config: Mapping[str, Any]) -> str:
-    here = {key: value for key, value in run.config.items() if key not in ("versions", "commit")}
-    changed = differences(here, config)
+    # The rest says how the run was made, not what it is.
+    here, asked = ({key: c.get(key) for key in ("algorithm", "spec")} for c in (run.config, config))
+    changed = differences(here, asked)
     if changed:
         return "\n".join(
             [f"{run.path} holds a run with other settings:", *changed, "Choose another --run-dir."]

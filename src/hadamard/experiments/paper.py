@@ -176,11 +176,13 @@ class Experiment:
     note: str = ""
     """What the paper leaves open, and how it is settled here."""
 
-    def at(self, scale: str) -> tuple[Panel, ...]:
-        """Return the panels as they are run at a scale."""
+    def at(self, scale: str, share: float = 1.0) -> tuple[Panel, ...]:
+        """Return the panels as they are run at a scale, for a share of its budget."""
         if scale not in SCALES:
             raise ValueError(f"unknown scale {scale!r}; there are: {', '.join(SCALES)}")
-        return tuple(_scaled(panel, scale) for panel in self.panels)
+        if not 0 < share <= 1:
+            raise ValueError(f"--share must be above 0 and at most 1, got {share:g}")
+        return tuple(_shortened(_scaled(panel, scale), share) for panel in self.panels)
 
 
 @dataclass(frozen=True)
@@ -386,6 +388,17 @@ def _scaled(panel: Panel, scale: str) -> Panel:
         normalisation=setting.normalisation,
         overrides=setting.overrides,
     )
+
+
+def _shortened(panel: Panel, share: float) -> Panel:
+    """Return a panel of shorter runs, with what the scale counts in steps shortened along."""
+
+    def shorter(name: str, value: Any) -> Any:
+        counts_steps = name == "algo.epsilon_steps" or name.endswith("_every")
+        return max(1, round(value * share)) if counts_steps else value
+
+    overrides = {name: shorter(name, value) for name, value in panel.overrides.items()}
+    return dataclasses.replace(panel, steps=max(1, round(panel.steps * share)), overrides=overrides)
 
 
 RELU = Arm("ReLU", "relu")
@@ -795,6 +808,7 @@ def jobs(
     folder: str | Path,
     seeds: int | None = None,
     tasks: Sequence[str] | None = None,
+    share: float = 1.0,
 ) -> list[Job]:
     """Return the runs of an experiment at a scale, task by task, seed by seed, arm by arm.
 
@@ -804,8 +818,9 @@ def jobs(
         folder: Where runs go, under ``folder/scale``.
         seeds: How many seeds, if not as many as the scale has.
         tasks: Only these of its tasks, as ``suite/task`` or ``task``.
+        share: How much of the scale's steps a run is trained for.
     """
-    return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks)]
+    return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks, share)]
 
 
 def arms_and_jobs(
@@ -814,6 +829,7 @@ def arms_and_jobs(
     folder: str | Path,
     seeds: int | None = None,
     tasks: Sequence[str] | None = None,
+    share: float = 1.0,
 ) -> list[tuple[Arm, Job]]:
     """Return the runs as `jobs` does, each with its arm."""
     asked = find(experiment) if isinstance(experiment, str) else experiment
@@ -821,7 +837,7 @@ def arms_and_jobs(
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     return [
         (arm, _job(panel, arm, task, seed, Path(folder) / scale))
-        for panel in asked.at(scale)
+        for panel in asked.at(scale, share)
         for task in chosen(panel.tasks, tasks)
         for seed in range(panel.seeds if seeds is None else seeds)
         for arm in panel.trained

@@ -54,6 +54,7 @@ class Asked:
     folder: Path = Path("runs/paper")
     seeds: int | None = None
     tasks: tuple[str, ...] = ()
+    share: float = 1.0
 
     @property
     def experiments(self) -> list[paper.Experiment]:
@@ -105,7 +106,7 @@ def plan(asked: Asked) -> list[Planned]:
     found: dict[Path, Planned] = {}
     for experiment in experiments:
         for arm, job in paper.arms_and_jobs(
-            experiment, asked.scale, asked.folder, asked.seeds, asked.tasks or None
+            experiment, asked.scale, asked.folder, asked.seeds, asked.tasks or None, asked.share
         ):
             if job.path not in found:
                 job.spec.check()
@@ -392,7 +393,7 @@ def dry_run(asked: Asked, options: sweep.Options) -> str:
 
 def _grid(experiment: paper.Experiment, asked: Asked) -> list[str]:
     lines = [f"{experiment.name} ({experiment.place}) at scale {asked.scale}: {experiment.shows}"]
-    for panel in experiment.at(asked.scale):
+    for panel in experiment.at(asked.scale, asked.share):
         tasks = paper.chosen(panel.tasks, asked.tasks or None)
         seeds = panel.seeds if asked.seeds is None else asked.seeds
         arms = panel.trained
