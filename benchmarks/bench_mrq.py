@@ -73,10 +73,8 @@ def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int
     for way in ways:
         graph, compiles, tf32 = WAYS[way]
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        agents = {
-            name: made(device, capacity, **{**form, "algo.compile": compiles})
-            for name, form in FORMS.items()
-        }
+        compiling = {"train.compile": "on" if compiles else "off"}
+        agents = {name: made(device, capacity, **form, **compiling) for name, form in FORMS.items()}
         turns = 5 if device.type == "cuda" else 1
         rest, encoder = (
             in_turns(
@@ -129,7 +127,7 @@ def several(device: torch.device, capacity: int, seeds: list[int], compiles: boo
     print(f"\n{'several agents, steps/s in all':34}{'one process':>15}{'processes':>11}")
     context = multiprocessing.get_context("spawn")
     for name in ("baseline", "HR"):
-        form = {**FORMS[name], "algo.compile": compiles}
+        form = {**FORMS[name], "train.compile": "on" if compiles else "off"}
         for count in seeds:
             agents = [made(device, capacity, **form, seed=seed) for seed in range(count)]
             block = training(agents, period)

@@ -67,7 +67,8 @@ def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
         if ways_asked and way not in ways_asked:
             continue
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        agents = {n: made(device, **{**f, "algo.compile": compiles}) for n, f in FORMS.items()}
+        compiling = {"train.compile": "on" if compiles else "off"}
+        agents = {n: made(device, **form, **compiling) for n, form in FORMS.items()}
         calls = {n: agent.learn if graph else agent._learn for n, agent in agents.items()}
         times = in_turns(calls, count, 5 if device.type == "cuda" else 3, device)
         for name, seconds in times.items():

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 from hadamard import envs
-from hadamard.cli import load_agent
 from hadamard.core.random import child_seed
 from hadamard.evaluate import evaluate
 from hadamard.report.runs import load
+from hadamard.trained import load_agent
 
 Table = dict[tuple[str, str, int], dict[str, list[float]]]
 

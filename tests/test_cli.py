@@ -25,9 +25,11 @@ from rich.console import Console
 from torch import nn
 
 from hadamard import cli, progress, trackers, train
+from hadamard.cli.train import spec_from
 from hadamard.core import checkpoint, discover
 from hadamard.core.config import NetSpec, RedoSpec, RunSpec, TrainSpec
 from hadamard.core.run import Run
+from hadamard.trained import load_agent
 
 ALGORITHMS = discover.names("hadamard.algos")
 
@@ -180,7 +182,7 @@ def test_shared_flags_mean_the_same_everywhere(algorithm: str) -> None:
         "--net.width": 33,
     }
     for words in (spoken(asked), [f"{name}={value}" for name, value in asked.items()]):
-        spec = cli.spec_from(algorithm, words)
+        spec = spec_from(algorithm, words)
         assert (spec.env, spec.seed, spec.run_dir, spec.device) == tuple(asked.values())[:4]
         assert (spec.train.steps, spec.train.health_every) == (12_345, 5_000)
         net = spec.net
@@ -189,11 +191,11 @@ def test_shared_flags_mean_the_same_everywhere(algorithm: str) -> None:
 
 
 def test_a_suites_defaults_come_with_its_name() -> None:
-    assert cli.spec_from("dqn", ["--env", "minatar/breakout"]).algo.learning_starts == 5_000
-    assert cli.spec_from("dqn", ["--env=atari/Pong"]).algo.learning_starts == 80_000
-    assert cli.spec_from("dqn", []).env == "minatar/breakout"
+    assert spec_from("dqn", ["--env", "minatar/breakout"]).algo.learning_starts == 5_000
+    assert spec_from("dqn", ["--env=atari/Pong"]).algo.learning_starts == 80_000
+    assert spec_from("dqn", []).env == "minatar/breakout"
     flags = ["--algo.learning-starts", "9", "--env", "minatar/breakout"]
-    assert cli.spec_from("dqn", flags).algo.learning_starts == 9
+    assert spec_from("dqn", flags).algo.learning_starts == 9
 
 
 @pytest.mark.parametrize(
@@ -406,18 +408,18 @@ def test_the_live_line_always_arrives_at_the_end(monkeypatch: pytest.MonkeyPatch
 def test_a_second_interrupt_does_not_wait(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, iterate = tmp_path / "run", train.Trainer.iterate
+    path, finish = tmp_path / "run", train.Trainer.finish_step
     interrupts = 1
 
-    def iterating(self: train.Trainer) -> None:
-        iterate(self)
+    def finishing(self: train.Trainer) -> None:
+        finish(self)
         if self.step == 150:
             for _ in range(interrupts):
                 os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
-        patch.setattr(train.Trainer, "iterate", iterating)
+        patch.setattr(train.Trainer, "finish_step", finishing)
         said = command(*small("dqn", path))
         assert (said.code, said.err) == (75, "")
         assert kept(path) == ["step-000000000100", "step-000000000150"]
@@ -505,15 +507,15 @@ def test_a_run_goes_on_when_there_is_space_again(command: Command, tiny_disk: Pa
 def test_a_diverged_run_keeps_its_last_good_checkpoint(
     algorithm: str, health: int, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, iterate = tmp_path / "run", train.Trainer.iterate
+    path, finish = tmp_path / "run", train.Trainer.finish_step
 
-    def iterating(self: train.Trainer) -> None:
-        iterate(self)
+    def finishing(self: train.Trainer) -> None:
+        finish(self)
         if self.step >= 260:
             with torch.no_grad():
                 next(self.agent.network.parameters()).fill_(torch.nan)
 
-    monkeypatch.setattr(train.Trainer, "iterate", iterating)
+    monkeypatch.setattr(train.Trainer, "finish_step", finishing)
     said = command(*small(algorithm, path, {"--train.health-every": health}))
     good = kept(path)
     assert len(good) == 2
@@ -619,7 +621,7 @@ def test_evaluate_plays_whole_greedy_games(finished: Path, command: Command) -> 
 
 
 def test_evaluate_loads_the_networks_of_the_run(finished: Path) -> None:
-    agent, spec, step, _ = cli.load_agent(str(finished), "cpu")
+    agent, spec, step, _ = load_agent(str(finished), "cpu")
     assert step == 1_500
     assert spec.net.layer == "hadamard"
     _, state = checkpoint.read(checkpoint.newest(finished / "checkpoints"))
@@ -682,17 +684,17 @@ def test_envs_and_algos_list_what_there_is(command: Command) -> None:
 def test_a_dead_environment_worker_ends_the_run_clearly(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, iterate = tmp_path / "run", train.Trainer.iterate
+    path, finish = tmp_path / "run", train.Trainer.finish_step
     seen: list[int] = []
 
-    def iterating(self: train.Trainer) -> None:
+    def finishing(self: train.Trainer) -> None:
         if self.step == 240:
             seen.extend(process.pid for process in self.envs._processes)
             os.kill(seen[1], signal.SIGKILL)
-        iterate(self)
+        finish(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.Trainer, "iterate", iterating)
+        patch.setattr(train.Trainer, "finish_step", finishing)
         said = command(*small("pqn", path, {"--train.env-workers": 2}))
     assert len(seen) == 2
     assert said.code == 1

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from hadamard.core import checkpoint
+from hadamard.core import checkpoint, optimisers
 from hadamard.core.config import RunSpec, overridden, to_dict
+from hadamard.core.flat import moments
 from hadamard.core.replay import Replay
 from hadamard.core.run import Run
 from hadamard.core.types import EnvSpec, Step
@@ -94,7 +95,8 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     run = Run.create(folder, {"algorithm": algorithm, "spec": to_dict(spec)})
     trainer.open(run, Quiet, resume=False)
     while trainer.step < 768 or not trainer.agent.settled:
-        trainer.iterate()
+        trainer.start_step()
+        trainer.finish_step()
     trainer.save()
     trainer.close()
     saved = [p.detach().clone() for p in trainer.agent.network.parameters()]
@@ -106,7 +108,8 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     for group in again.agent.optimiser.param_groups:
         assert torch.as_tensor(group["lr"]).device.type == DEVICE.type
     while again.step < spec.train.steps or not again.agent.settled:
-        again.iterate()
+        again.start_step()
+        again.finish_step()
     changed = [
         not torch.equal(a, b) for a, b in zip(saved, again.agent.network.parameters(), strict=True)
     ]
@@ -114,6 +117,75 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     again.close()
     assert [row["step"] for row in Run.open(folder).rows("health")] == [512, 1024, 1536]
     assert checkpoint.newest(folder / "checkpoints").name == "step-000000001536"
+
+
+def batch_of(algorithm: str, spec: EnvSpec, size: int = 32) -> tuple[torch.Tensor, ...]:
+    draw = torch.Generator(DEVICE).manual_seed(0)
+    shape = (2, size, *spec.obs_shape)
+    obs, next_obs = torch.randint(2, shape, generator=draw, device=DEVICE).to(spec.obs_dtype)
+    action = torch.randint(spec.num_actions, (size,), generator=draw, device=DEVICE)
+    numbers = torch.randn((3, size), generator=draw, device=DEVICE)
+    if algorithm == "dqn":
+        return obs, action, numbers[0], numbers[1] < -0.5, next_obs
+    if algorithm == "pqn":
+        return obs, action, numbers[0]
+    return obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
+@pytest.mark.parametrize("compile", ["off", "on"])
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("layer", ["plain", "hadamard"])
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
+def test_captured_learning_is_that_of_each_parameter(
+    algorithm: str,
+    layer: str,
+    norm: str,
+    compile: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Convolutions may run in TF32 by default, and differently from call to call.
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch._dynamo.reset()  # it compiles one function for few networks only
+    changes = {"net.layer": layer, "net.norm": norm, "train.compile": compile}
+    spec = settings(algorithm, tmp_path / "run", **changes)
+    trainers = [Trainer(algorithm, spec) for _ in range(2)]
+    captured, eager = (trainer.agent for trainer in trainers)
+    # Eagerly, by PyTorch's own parts, parameter by parameter.
+    parameters = list(eager.network.parameters())
+    plain = type(eager.optimiser)(parameters, **eager.optimiser.defaults)
+    batch = batch_of(algorithm, trainers[0].envs.spec)
+    start = [p.detach().clone() for p in parameters]
+    place = captured.weights.whole.data_ptr()
+    for i in range(20):
+        for optimiser in (captured.optimiser, plain):
+            optimisers.set_learning_rate(optimiser, 1e-3 / (1 + i // 5))
+        ours = captured.learn(*batch)
+        plain.zero_grad()
+        loss = eager._loss(*batch)[0]
+        loss.backward()
+        if hasattr(eager.config, "max_grad_norm"):
+            torch.nn.utils.clip_grad_norm_(parameters, eager.config.max_grad_norm)
+        plain.step()
+        torch.testing.assert_close(ours["loss"], loss.detach(), rtol=1e-3, atol=1e-4)
+    for before, mine, theirs in zip(start, captured.network.parameters(), parameters, strict=True):
+        moved = (theirs - before).norm().item()
+        assert moved > 0
+        assert (mine - theirs).norm().item() < 5e-3 * moved
+    # The graph works on the one buffer still, and what is changed there from outside it sees.
+    assert captured.weights.whole.data_ptr() == place
+    for parameter in captured.network.parameters():
+        assert parameter.untyped_storage().data_ptr() == place
+        assert len(list(moments(captured.optimiser, parameter))) == 2
+    with torch.no_grad():
+        for part in (captured.network, eager.network):
+            next(part.parameters()).zero_()
+    ours, loss = captured.learn(*batch)["loss"], eager._loss(*batch)[0].detach()
+    torch.testing.assert_close(ours, loss, rtol=1e-3, atol=1e-4)
+    for trainer in trainers:
+        trainer.close()
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])

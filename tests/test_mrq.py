@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor, nn
 
-from hadamard import cli, diagnose, envs, train
+from hadamard import diagnose, envs, train
 from hadamard.algos.mrq import MRQ, NET, Config
 from hadamard.analyse import hidden_layers
 from hadamard.core.augment import ShiftedObservations, shifted
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec, overridden
-from hadamard.core.jit import jit
+from hadamard.core.jit import compiler, jit
 from hadamard.core.replay import Draw, Replay
 from hadamard.core.returns import alive_before, multi_step_returns
 from hadamard.core.run import Run
@@ -30,6 +30,7 @@ from hadamard.experiments.bench import Quiet
 from hadamard.layers import HadamardConv2d, HadamardLinear
 from hadamard.nets.encoders import encoder
 from hadamard.nets.mrq import Encoder, Network, TwoHot, Values, Widths
+from hadamard.trained import load_agent
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[2] / "shared" / "reference" / "golden"
@@ -533,7 +534,7 @@ def pictures(steps: int = 40) -> Replay:
 
 def test_a_shift_is_a_crop_of_a_padded_image() -> None:
     replay, generator = pictures(), torch.Generator().manual_seed(0)
-    look = ShiftedObservations(replay, 4, generator, CPU)
+    look = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
     seen: set[tuple[int, int]] = set()
     for _ in range(16):
         drawn = replay.draw(16, generator)
@@ -556,7 +557,7 @@ def test_shifts_are_equally_likely_and_each_states_own() -> None:
     replay, generator = pictures(), torch.Generator().manual_seed(0)
     frames = replay.frames
     frames.copy_(torch.arange(120, dtype=torch.uint8).view(12, 10).expand_as(frames))
-    look = ShiftedObservations(replay, 4, generator, CPU)
+    look = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
     found = look(Draw(torch.zeros(4_000).long(), torch.full((4_000,), 9)), 0, 2)
     corner = found[:, :, 0, 5, 5].long()  # shifted by (d, r), it shows what was at (5 - d, 5 - r)
     down, right = 5 - corner // 10, 5 - corner % 10
@@ -578,7 +579,7 @@ def test_vectors_are_not_shifted() -> None:
         replay.add(action, replace(step, obs=step.obs.flatten(1)))
     drawn = replay.draw(8, generator)
     before = generator.get_state()
-    look = ShiftedObservations(replay, 4, generator, CPU)
+    look = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
     assert torch.equal(look(drawn, 0, 3), replay.observations(drawn, 0, 3))
     assert torch.equal(generator.get_state(), before)
 
@@ -1098,7 +1099,7 @@ def run_of(folder: Path, **changes: Any) -> tuple[dict[str, list[Any]], dict[str
     train.train("mrq", spec)
     run = Run.open(folder)
     streams = ("episodes", "train", "eval", "health", "kde")
-    agent, *_ = cli.load_agent(str(folder), "cpu")
+    agent, *_ = load_agent(str(folder), "cpu")
     return {name: list(run.rows(name)) for name in streams}, agent.network.state_dict()
 
 
@@ -1144,10 +1145,10 @@ def filled(spec: RunSpec[Any], device: torch.device) -> MRQ:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("exact")
 @pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
-@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("compile", ["off", "on"])
 @pytest.mark.parametrize("layer", ["plain", "hadamard"])
 @pytest.mark.parametrize("task", ["steer", "track84"])
-def test_captured_learning_is_eager_learning(task: str, layer: str, compile: bool) -> None:
+def test_captured_learning_is_eager_learning(task: str, layer: str, compile: str) -> None:
     changes = {
         "net.layer": layer,
         "algo.random_steps": 100,
@@ -1159,7 +1160,7 @@ def test_captured_learning_is_eager_learning(task: str, layer: str, compile: boo
     }
     device = torch.device("cuda")
     spec = settings(task, changes)
-    captured = filled(overridden(spec, {"algo.compile": compile}), device)
+    captured = filled(overridden(spec, {"train.compile": compile}), device)
     eager = filled(spec, device)
     eager.learn, eager.learn_encoder = eager._learn, eager._learn_encoder
     assert captured.replay.frames.is_cuda
@@ -1221,7 +1222,8 @@ def test_a_run_on_a_gpu_is_trained_and_gone_on_with(storage: str, tmp_path: Path
     run = Run.create(folder, {"algorithm": "mrq", "spec": train.to_dict(spec)})
     trainer.open(run, Quiet, resume=False)
     while trainer.step < 50:
-        trainer.iterate()
+        trainer.start_step()
+        trainer.finish_step()
     trainer.save()
     trainer.close()
     saved = {name: p.detach().clone() for name, p in trainer.agent.network.named_parameters()}
@@ -1231,13 +1233,14 @@ def test_a_run_on_a_gpu_is_trained_and_gone_on_with(storage: str, tmp_path: Path
     for name, parameter in again.agent.network.named_parameters():
         assert torch.equal(parameter, saved[name]), name
     while again.step < 80:
-        again.iterate()
+        again.start_step()
+        again.finish_step()
     for name, parameter in again.agent.network.named_parameters():
         assert torch.isfinite(parameter).all()
         assert not torch.equal(parameter, saved[name]), name
     again.save()
     again.close()
     # What was trained on a GPU can be looked at without one.
-    agent, _, step, _ = cli.load_agent(str(folder), "cpu")
+    agent, _, step, _ = load_agent(str(folder), "cpu")
     assert step == 80
     assert agent.act(torch.zeros(1, 9, 84, 84, dtype=torch.uint8))[0].shape == (1, 2)

@@ -20,6 +20,7 @@ from hadamard.experiments import paper, reproduce
 from hadamard.experiments.grid import Job, variant
 from hadamard.experiments.paper import EXPERIMENTS, FROM_FIGURE, SCALES, Experiment
 from hadamard.experiments.sweep import Options
+from hadamard.report.runs import flat
 from hadamard.report.scores import NORMALISATIONS, normalise
 from hadamard.report.stats import AGGREGATES
 from hadamard.train import Trainer, default_spec
@@ -400,3 +401,20 @@ def test_tasks_are_chosen_with_or_without_their_suite() -> None:
     )
     assert {run.job.spec.env for run in runs} == {"atari/Seaquest", "dmc/dog-run"}
     assert Options().launcher == "local"
+
+
+def test_a_share_of_the_budget_shortens_what_is_counted_in_steps(command: Command) -> None:
+    (whole,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1)
+    (part,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1, share=0.4)
+    counted = {"train.steps", "train.log_every", "train.health_every", "train.checkpoint_every"}
+    counted |= {"algo.epsilon_steps"}
+    before, after = (flat(to_dict(job.spec)) for job in (whole, part))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {*counted, "run_dir"}
+    for name in counted:
+        assert after[name] == pytest.approx(0.4 * before[name])
+    assert whole.path.name.replace("300k", "120k") == part.path.name
+    for share in ("0", "1.5"):
+        code, _, err = command("fig-dqn", "--share", share)
+        assert code == cli.WRONG
+        assert f"--share must be above 0 and at most 1, got {share}" in err

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from hadamard import cli, envs, play, train
+from hadamard.cli.train import spec_from
 from hadamard.core.random import child_seed
 from hadamard.core.types import EnvSpec, Episode, Step
 from hadamard.envs import make
+from hadamard.trained import load_agent
 
 pytestmark = pytest.mark.skipif(
     bool(envs.missing("minatar")) or not play._has("PIL") or not play._has("imageio_ffmpeg"),
@@ -42,7 +44,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def trained(env: str, folder: Path) -> Path:
-    spec = cli.spec_from(
+    spec = spec_from(
         "dqn",
         [
             *("--env", env, "--run-dir", str(folder), "--device", "cpu", "--net.width", "16"),
@@ -128,7 +130,7 @@ def test_a_seed_is_a_film(runs: dict[str, Path], command: Run, tmp_path: Path) -
 
 
 def test_it_is_the_greedy_agent_that_plays(runs: dict[str, Path], tmp_path: Path) -> None:
-    agent, spec, _, device = cli.load_agent(str(runs["minatar/freeway"]), "cpu")
+    agent, spec, _, device = load_agent(str(runs["minatar/freeway"]), "cpu")
     chosen = []
     act = agent.act
 

@@ -23,6 +23,7 @@ from test_comparison import BUDGET, measured, write_run
 
 pytest.importorskip("matplotlib")
 from hadamard.report import beside_paper, charts, rows
+from hadamard.report.dormancy import dormancy_table
 from hadamard.report.folder import write_report
 from hadamard.report.runs import gather, load, sections
 from hadamard.report.tables import Table, escape_tex
@@ -81,7 +82,7 @@ def test_every_figure_and_table_is_there_in_both_formats(report: Path) -> None:
         ElementTree.parse(report / "figures" / f"{name}.svg")
         assert (report / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     tables = {path.stem for path in (report / "tables").iterdir()}
-    assert tables == {"results", "aggregates-dqn", "runs", "paper"}
+    assert tables == {"results", "aggregates-dqn", "dormancy", "runs", "paper"}
     for name in tables:
         lines = table(report, name)
         assert lines
@@ -209,6 +210,30 @@ def test_scores_by_another_yardstick_are_not_put_beside_the_papers(tmp_path: Pat
     assert found is not None
     assert "score" not in found[0].data["measure"]
     assert "dormant_fraction" in found[0].data["measure"]
+
+
+def test_dormancy_is_set_beside_what_theory_predicts(tmp_path: Path) -> None:
+    tasks = {"minatar/breakout": (0.3, 0.5), "minatar/asterix": (0.1, 0.1)}
+    for env, (without, with_hr) in tasks.items():
+        for layer, dormant in (("plain", without), ("hadamard", with_hr)):
+            for activation in ("relu", "elu"):  # of elu the theory says nothing
+                for seed in range(3):
+                    health = [measured(dormant + 0.1 * (seed - 1), 3.0, 0.0)]
+                    name = f"{env.replace('/', '-')}{layer}{activation}{seed}"
+                    write_run(tmp_path / name, seed, layer, activation, env=env, health=health)
+    found = dormancy_table(sections(load([tmp_path])))
+    assert found is not None
+    assert found.data["task"] == ["minatar/asterix", "minatar/breakout", "mean of 2 tasks"]
+    assert set(found.data["variant"]) == {"ReLU + HR"}
+    assert found.data["without"] == pytest.approx([0.1, 0.3, 0.2])
+    assert found.data["predicted"] == pytest.approx([0.19, 0.51, 0.36])
+    assert found.data["measured"] == pytest.approx([0.1, 0.5, 0.3])
+    assert found.data["measured_change"] == pytest.approx([0, 2 / 3, 0.5])
+    assert found.shown["predicted change"] == ["+90 %", "+70 %", "+80 %"]
+    # Student's t of 0.4, 0.5 and 0.6: 4.3027 standard errors of 0.1 / sqrt(3).
+    assert found.data["measured_high"][1] == pytest.approx(0.5 + 0.43027 / math.sqrt(3), abs=1e-4)
+    without_hr = sections(load(list(tmp_path.glob("*plain*"))))
+    assert dormancy_table(without_hr) is None
 
 
 def test_no_paper_number_without_an_experiment_of_it(tmp_path: Path) -> None:

@@ -121,11 +121,11 @@ from hadamard import cli, train
 from hadamard.core import checkpoint
 
 number, where, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-iterate, sync, saves = train.Trainer.iterate, checkpoint.sync_folder, []
+finish, sync, saves = train.Trainer.finish_step, checkpoint.sync_folder, []
 
-def iterating(self):
+def finishing(self):
     before = self.step
-    iterate(self)
+    finish(self)
     if where == "step" and before < count <= self.step:
         os.kill(os.getpid(), number)
 
@@ -136,7 +136,7 @@ def syncing(path):
         if where == "save" and len(saves) == count:
             os.kill(os.getpid(), number)
 
-train.Trainer.iterate, checkpoint.sync_folder = iterating, syncing
+train.Trainer.finish_step, checkpoint.sync_folder = finishing, syncing
 sys.exit(cli.main(sys.argv[4:]))
 """
 
@@ -157,16 +157,16 @@ def killed(number: int, where: str, count: int, spoken: list[str]) -> int:
 
 def resumed(path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> int:
     """Resume in this process, which sends itself SIGTERM after a step."""
-    iterate = train.Trainer.iterate
+    finish = train.Trainer.finish_step
 
-    def iterating(self: train.Trainer) -> None:
+    def finishing(self: train.Trainer) -> None:
         before = self.step
-        iterate(self)
+        finish(self)
         if stop_at is not None and before < stop_at <= self.step:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.Trainer, "iterate", iterating)
+        patch.setattr(train.Trainer, "finish_step", finishing)
         return cli.main(["train", "--resume", str(path)])
 
 
@@ -281,14 +281,14 @@ def test_stopped_around_a_row_that_is_due(
     # The row tells of the last update, which may have been before the stop.
     path, algorithm = tmp_path / "run", "dqn"
     with monkeypatch.context() as patch:
-        iterate = train.Trainer.iterate
+        finish = train.Trainer.finish_step
 
-        def iterating(self: train.Trainer) -> None:
-            iterate(self)
+        def finishing(self: train.Trainer) -> None:
+            finish(self)
             if self.step == at:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        patch.setattr(train.Trainer, "iterate", iterating)
+        patch.setattr(train.Trainer, "finish_step", finishing)
         assert cli.main(words(algorithm, path)) == 75
     assert resumed(path, monkeypatch) == 0
     assert_same_run(path, whole(algorithm))
@@ -389,14 +389,14 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(
 ) -> None:
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
-        iterate = train.Trainer.iterate
+        finish = train.Trainer.finish_step
 
-        def iterating(self: train.Trainer) -> None:
-            iterate(self)
+        def finishing(self: train.Trainer) -> None:
+            finish(self)
             if self.step == 400:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        patch.setattr(train.Trainer, "iterate", iterating)
+        patch.setattr(train.Trainer, "finish_step", finishing)
         assert cli.main(words("dqn", path)) == 75
     newest, older = sorted(path.glob("checkpoints/step-*"), reverse=True)
     assert (newest.name, older.name) == ("step-000000000400", "step-000000000330")
@@ -423,7 +423,9 @@ def test_without_any_whole_checkpoint_the_command_says_so(
 ) -> None:
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(train.Trainer, "iterate", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(
+            train.Trainer, "finish_step", lambda self: os.kill(os.getpid(), signal.SIGTERM)
+        )
         assert cli.main(words("ppo", path)) == 75
     (only,) = path.glob("checkpoints/step-*")
     (only / "state.json").write_text("")
@@ -432,6 +434,68 @@ def test_without_any_whole_checkpoint_the_command_says_so(
     message = capsys.readouterr().err
     assert "nothing to resume from" in message
     assert str(only) in message
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_runs_side_by_side_are_the_runs_they_would_be_alone(
+    algorithm: str,
+    whole: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, finish = tmp_path / "runs", train.Trainer.finish_step
+
+    def finishing(self: train.Trainer) -> None:
+        finish(self)
+        if self.spec.seed == 1 and self.step in range(300, 304):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.Trainer, "finish_step", finishing)
+        assert cli.main(words(algorithm, folder, **{"--seeds": 2})) == 75
+    paths = [str(folder / f"seed{seed}") for seed in range(2)]
+    said = capsys.readouterr().out
+    assert f"hadamard train --resume {' '.join(paths)}\n" in said
+    assert cli.main(["train", "--resume", *paths]) == 0
+    told = capsys.readouterr().out.splitlines()[-2:]
+    assert [line.partition(": done")[0] for line in told] == paths
+    assert_same_run(folder / "seed0", whole(algorithm))
+    alone = tmp_path / "alone"
+    assert cli.main(words(algorithm, alone, **{"--seed": 1})) == 0
+    assert_same_run(folder / "seed1", alone)
+
+
+def test_a_run_that_diverges_does_not_stop_those_beside_it(
+    whole: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    finish = train.Trainer.finish_step
+
+    def finishing(self: train.Trainer) -> None:
+        finish(self)
+        if self.spec.seed and self.step > 300:
+            with torch.no_grad():
+                next(self.agent.network.parameters()).fill_(torch.nan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.Trainer, "finish_step", finishing)
+        assert cli.main(words("pqn", tmp_path, **{"--seeds": 3})) == 1
+    said = capsys.readouterr().err
+    assert said.count("pqn diverged") == 2
+    assert f"{tmp_path / 'seed2'}" in said
+    assert_same_run(tmp_path / "seed0", whole("pqn"))
+    assert not (tmp_path / "seed1" / "DONE").exists()
+
+
+def test_how_many_seeds_must_be_a_number_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words("dqn", tmp_path / "run", **{"--seeds": 0})) == 2
+    assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 ATARI = {
@@ -461,6 +525,16 @@ def test_strict_atari_resumes_exactly(tmp_path: Path, monkeypatch: pytest.Monkey
     assert resumed(path, monkeypatch, stop_at=103) == 75
     assert resumed(path, monkeypatch) == 0
     assert_same_run(path, tmp_path / "whole")
+
+
+def test_a_compiled_run_is_killed_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, compiled = [tmp_path / "whole", tmp_path / "killed"], {"--train.compile": "on"}
+    assert cli.main(words("dqn", paths[0], **compiled)) == 0
+    assert killed(signal.SIGKILL, "step", 400, words("dqn", paths[1], **compiled)) == -9
+    assert resumed(paths[1], monkeypatch) == 0
+    assert_same_run(paths[1], paths[0])
 
 
 @pytest.mark.skipif(bool(envs.missing("atari")), reason="needs hadamard-rl[atari]")

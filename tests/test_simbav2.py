@@ -94,19 +94,18 @@ def golden() -> Any:
     return np.load(GOLDEN)
 
 
-def golden_agent(golden: Any, device: torch.device, **changes: Any) -> SimbaV2:
+def golden_agent(golden: Any, device: torch.device, compile: str = "off") -> SimbaV2:
     told = json.loads(bytes(golden["config"]))
     config = Config(
         actor_width=told["actor_hidden_dim"],
         updates_per_step=1,
         batch_size=16,
         gamma=told["gamma"],
-        **changes,
     )
     spec = RunSpec(
         algo=config,
         net=NetSpec(width=told["critic_hidden_dim"]),
-        train=TrainSpec(steps=told["learning_rate_decay_step"]),
+        train=TrainSpec(steps=told["learning_rate_decay_step"], compile=compile),
     )
     agent = SimbaV2(ENV, spec, device)
     assert config.learning_rate == told["learning_rate_init"]
@@ -181,8 +180,8 @@ def test_three_published_updates(golden: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("compile", [False, True])
-def test_three_published_updates_captured(golden: Any, compile: bool) -> None:
+@pytest.mark.parametrize("compile", ["off", "auto"])
+def test_three_published_updates_captured(golden: Any, compile: str) -> None:
     device = torch.device("cuda")
     agent = golden_agent(golden, device, compile=compile)
 
@@ -633,12 +632,12 @@ def test_discrete_actions_and_redo_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("layer", ["plain", "hadamard"])
-@pytest.mark.parametrize("compile", [False, True])
-def test_captured_learning_is_eager_learning(layer: str, compile: bool) -> None:
+@pytest.mark.parametrize("compile", ["off", "auto"])
+def test_captured_learning_is_eager_learning(layer: str, compile: str) -> None:
     device = torch.device("cuda")
     spec = overridden(
         train.default_spec("simbav2", "probe/track"),
-        {**SMALL, "net.layer": layer, "algo.compile": compile, "train.steps": 4_000},
+        {**SMALL, "net.layer": layer, "train.compile": compile, "train.steps": 4_000},
     )
     agents = []
     for capture in (False, True):

@@ -14,10 +14,14 @@ class GreedyPlay:
         self.agent, self.envs = agent, envs
         self.obs = envs.reset()
 
-    def step(self) -> tuple[Episode, ...]:
-        """Take one step everywhere and return the episodes that ended."""
+    def send(self) -> None:
+        """Start one step everywhere."""
         action, _ = self.agent.act(self.obs, explore=False)
-        step = self.envs.step(action)
+        self.envs.send(action)
+
+    def receive(self) -> tuple[Episode, ...]:
+        """Wait for the step and return the episodes that ended."""
+        step = self.envs.receive()
         self.obs = step.obs
         return step.episodes
 
@@ -46,6 +50,7 @@ def evaluate(agent: Agent, envs: Envs, episodes: int) -> list[Episode]:
     played: dict[int, list[Episode]] = {env: [] for env in range(envs.num_envs)}
     play = GreedyPlay(agent, envs)
     while any(len(of_env) < wanted for of_env in played.values()):
-        for episode in play.step():
+        play.send()
+        for episode in play.receive():
             played[episode.env].append(episode)
     return [episode for of_env in played.values() for episode in of_env[:wanted]]

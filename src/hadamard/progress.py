@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -107,6 +109,70 @@ class LiveLine:
     def close(self) -> None:
         """Leave the bar as it stands."""
         self.bar.stop()
+
+
+class Together:
+    """One display for several runs: the steps of all of them, and the mean of what they tell.
+
+    Called like a display's class, once for each run.
+    """
+
+    def __init__(self, make: Callable[[str, int, int], Progress], count: int) -> None:
+        self.make, self.count = make, count
+        self.titles: list[str] = []
+        self.steps: list[int] = []
+        self.facts: list[dict[str, Any]] = []
+        self.total = 0
+        self.display: Progress | None = None
+
+    def __call__(self, title: str, total: int, done: int = 0) -> Progress:
+        """Take in a run; with the last one the display appears."""
+        self.titles.append(title)
+        self.steps.append(done)
+        self.facts.append({})
+        self.total += total
+        if len(self.titles) == self.count:
+            self.display = self.make("\n".join(self.titles), self.total, sum(self.steps))
+        return _Share(self, len(self.titles) - 1)
+
+    def update(self) -> None:
+        """Show all runs."""
+        if self.display is not None:
+            self.display.update(sum(self.steps), _mean(self.facts))
+
+    def close(self, which: int) -> None:
+        """Forget a run that is over; with the last one the display goes."""
+        self.titles[which] = ""
+        if self.display is not None and not any(self.titles):
+            self.display.close()
+
+
+class _Share:
+    def __init__(self, whole: Together, which: int) -> None:
+        self.whole, self.which = whole, which
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        self.whole.steps[self.which], self.whole.facts[self.which] = step, dict(facts)
+        self.whole.update()
+
+    def close(self) -> None:
+        self.whole.close(self.which)
+
+
+def _mean(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of each fact over the runs that know it.
+
+    Examples:
+        >>> _mean([{"score": 1.0, "rank": 8}, {"score": 2.0, "rank": 9}, {"score": None}])
+        {'score': 1.5, 'rank': 8}
+    """
+    known: dict[str, list[float]] = {}
+    for of_run in facts:
+        for name, value in of_run.items():
+            if value is not None:
+                known.setdefault(name, []).append(value)
+    means = {name: statistics.fmean(values) for name, values in known.items()}
+    return {name: round(m) if "rank" in name else m for name, m in means.items()}
 
 
 def make_progress(title: str, total: int, done: int = 0) -> Progress:

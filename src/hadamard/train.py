@@ -7,8 +7,8 @@ import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from hadamard.core import checkpoint, discover, machine
 from hadamard.core.config import RunSpec, from_dict, overridden, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run, RunError
-from hadamard.core.types import Agent, Envs, Metrics, State
+from hadamard.core.types import Agent, Envs, Extra, Metrics, State
 from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.experiments.defaults import overrides
 from hadamard.plasticity.redo import ReDo
-from hadamard.progress import Progress, make_progress
+from hadamard.progress import Progress, Together, make_progress
 from hadamard.trackers import Mirrors
 
 ALGORITHMS = "hadamard.algos"
@@ -34,7 +34,7 @@ SCORE_EPISODES = 100
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; the checkpoint is written."""
+    """Training was asked to stop; the checkpoints of these runs are written."""
 
 
 class Diverged(RuntimeError):
@@ -79,31 +79,93 @@ def train(
 
     Everything that can be wrong with the settings is found before the folder is made.
     """
-    spec = replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec))
-    assert spec.run_dir is not None
-    taken = Path(spec.run_dir) / "config.json"
-    if taken.exists():
-        Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # says why not
-    trainer = Trainer(algorithm, spec)
-    try:
-        settings = {"algorithm": algorithm, "spec": to_dict(spec)}
-        run = Run.create(spec.run_dir, {**settings, "machine": machine.describe(trainer.device)})
-        return trainer.fit(run, progress, resume=False)
-    finally:
-        trainer.close()
+    (summary,) = train_together(algorithm, [spec], progress)
+    return summary
+
+
+def train_together(
+    algorithm: str,
+    specs: Sequence[RunSpec[Any]],
+    progress: Callable[..., Progress] = make_progress,
+) -> list[dict[str, Any]]:
+    """Train new runs side by side in this process, and return their summaries.
+
+    Each is the very run it would be on its own: while the environments of one step, the others
+    act and learn, and on a GPU their work overlaps.
+    """
+    named = [
+        replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
+    ]
+    for spec in named:
+        assert spec.run_dir is not None
+        if (Path(spec.run_dir) / "config.json").exists():
+            Run.create(
+                spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)}
+            )  # says why not
+    if len(named) > 1:
+        progress = Together(progress, len(named))
+    with ExitStack() as stack:
+        trainers = [stack.enter_context(closing(Trainer(algorithm, spec))) for spec in named]
+        for trainer in trainers:
+            assert trainer.spec.run_dir is not None
+            settings = {"algorithm": algorithm, "spec": to_dict(trainer.spec)}
+            settings["machine"] = machine.describe(trainer.device)
+            trainer.open(Run.create(trainer.spec.run_dir, settings), progress, resume=False)
+        fit(trainers)
+    return [trainer.summary for trainer in trainers]
 
 
 def resume(path: str, progress: Callable[..., Progress] = make_progress) -> dict[str, Any]:
     """Go on with an interrupted run from its last whole checkpoint."""
-    run, algorithm, spec = open_run(path)
-    if (summary := run.done) is not None:
-        return summary
-    run.lock()
-    trainer = Trainer(algorithm, replace(spec, run_dir=str(run.path)))
-    try:
-        return trainer.fit(run, progress, resume=True)
-    finally:
-        trainer.close()
+    (summary,) = resume_together([path], progress)
+    return summary
+
+
+def resume_together(
+    paths: Sequence[str], progress: Callable[..., Progress] = make_progress
+) -> list[dict[str, Any]]:
+    """Go on with interrupted runs side by side; those that are finished stay as they are."""
+    opened = [open_run(path) for path in paths]
+    left = [of_run for of_run in opened if of_run[0].done is None]
+    if len(left) > 1:
+        progress = Together(progress, len(left))
+    with ExitStack() as stack:
+        trainers = []
+        for run, algorithm, spec in left:
+            run.lock()
+            trainers.append(stack.enter_context(closing(Trainer(algorithm, spec))))
+            trainers[-1].open(run, progress, resume=True)
+        fit(trainers)
+    return [summary for run, _, _ in opened if (summary := run.done) is not None]
+
+
+def fit(trainers: Sequence[Trainer]) -> None:
+    """Run the loops of opened trainers in turns to their end, or until a signal asks to stop.
+
+    One that diverges does not stop the others; it is told of when they are done.
+    """
+    several = len(trainers) > 1
+    stopped: set[Trainer] = set()
+    diverged: list[Diverged] = []
+    with stop_signals() as stopping:
+        loops = {trainer: trainer.loop(stopping) for trainer in trainers}
+        while loops:
+            for trainer, loop in list(loops.items()):
+                try:
+                    with trainer.own_stream() if several else nullcontext():
+                        next(loop)
+                    continue
+                except StopIteration:
+                    pass
+                except Interrupted:
+                    stopped.add(trainer)
+                except Diverged as trouble:
+                    diverged.append(trouble)
+                del loops[trainer]
+    if diverged:
+        raise diverged[0] if not several else Diverged("\n".join(map(str, diverged)))
+    if stopped:
+        raise Interrupted(*(str(trainer.run.path) for trainer in trainers if trainer in stopped))
 
 
 def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
@@ -164,6 +226,8 @@ class Trainer:
             raise
         self.recent = analyse.RecentObservations(spec.train, self.device)
         self.obs = torch.empty(0)
+        self._chosen: tuple[Tensor, Extra]
+        self.summary: dict[str, Any]
 
     def _make_envs(
         self, count: int, purpose: int, workers: int = 0, *, training: bool = True
@@ -217,21 +281,21 @@ class Trainer:
         if state["obs"] is not None:
             self.obs = state["obs"].to(self.device)
 
-    def fit(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> dict[str, Any]:
-        """Run the loop to its end, or until a signal asks to stop."""
-        self.open(run, progress, resume=resume)
+    def loop(self, stopping: Callable[[], bool]) -> Iterator[None]:
+        """Train to the end, or until asked to stop; pauses while the environments step."""
         try:
-            with stop_signals() as stopping:
-                while self.step < self.spec.train.steps or not self.agent.settled:
-                    try:
-                        self.iterate()
-                    except (RuntimeError, ValueError):
-                        self._check_finite()  # no action can be drawn from NaN
-                        raise
-                    if stopping() and self.agent.settled:
-                        self.save()
-                        raise Interrupted(str(run.path))
-            return self._finish()
+            while self.step < self.spec.train.steps or not self.agent.settled:
+                try:
+                    self.start_step()
+                    yield
+                    self.finish_step()
+                except (RuntimeError, ValueError):
+                    self._check_finite()  # no action can be drawn from NaN
+                    raise
+                if stopping() and self.agent.settled:
+                    self.save()
+                    raise Interrupted(str(self.run.path))
+            self.summary = self._finish()
         finally:
             self.progress.close()
             self.mirrors.close()
@@ -270,14 +334,23 @@ class Trainer:
         for row in self.run.rows("timing"):
             self.clock.before = row["seconds"]
 
-    def iterate(self) -> None:
-        """Take one step everywhere, and do whatever has come due."""
+    def start_step(self) -> None:
+        """Choose what to do everywhere, and let the environments begin."""
+        self.recent.add(self.step, self.obs)
+        with self.clock("acting"):
+            self._chosen = self.agent.act(self.obs)
+        with self.clock("stepping"):
+            self.envs.send(self._chosen[0])
+        if self.greedy is not None:
+            with self.clock("greedy play"):
+                self.greedy.send()
+
+    def finish_step(self) -> None:
+        """Wait for the environments, learn, and do whatever has come due."""
         clock, agent, before = self.clock, self.agent, self.step
-        self.recent.add(before, self.obs)
-        with clock("acting"):
-            action, extra = agent.act(self.obs)
+        action, extra = self._chosen
         with clock("stepping"):
-            step = self.envs.step(action)
+            step = self.envs.receive()
         self.step += self.envs.num_envs
         for episode in step.episodes:
             self.episodes += 1
@@ -303,6 +376,16 @@ class Trainer:
         if self._save_due and agent.settled:
             self.save()
 
+    def own_stream(self) -> AbstractContextManager[Any]:
+        """On a GPU, put this trainer's work beside that of others rather than behind it."""
+        if self.device.type != "cuda":
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._stream)
+
+    _stream: torch.cuda.Stream | None = None
     _save_due = False
     _densities_due = False
     _logged = -1
@@ -318,7 +401,7 @@ class Trainer:
         self._finite = finite if self._finite is None else self._finite & finite
 
     def _play_along(self, greedy: GreedyPlay) -> None:
-        for episode in greedy.step():
+        for episode in greedy.receive():
             self.greedy_scores.append(episode.score)
             row = {"step": self.step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)

@@ -12,7 +12,8 @@ from torch import Tensor
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
-from hadamard.core.jit import jit
+from hadamard.core.flat import FlatParameters
+from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Replay
 from hadamard.core.schedule import linear
@@ -66,9 +67,10 @@ class DQN:
             self.network = QNetwork(env, run.net).to(device)
             self.target = QNetwork(env, run.net).to(device)
         self.target.load_state_dict(self.network.state_dict())
+        self.weights = FlatParameters(self.network)
         self.optimiser = optimisers.make(
             torch.optim.Adam,
-            self.network.parameters(),
+            [self.weights.whole],
             config.learning_rate,
             device,
             eps=config.adam_epsilon,
@@ -89,6 +91,7 @@ class DQN:
             "random": self.random,
             "counters": self.counters,
         }
+        self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
 
     @property
@@ -133,18 +136,20 @@ class DQN:
                 self.target.load_state_dict(self.network.state_dict())
         return metrics
 
-    def _learn(
+    def _learn(self, *batch: Tensor) -> Metrics:
+        loss, value = self.loss(*batch)
+        self.weights.backward(loss)
+        self.optimiser.step()
+        return {"loss": loss.detach(), "value": value}
+
+    def _loss(
         self, obs: Tensor, action: Tensor, reward: Tensor, terminated: Tensor, next_obs: Tensor
-    ) -> Metrics:
+    ) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             best = self.target(next_obs).amax(1)
             target = reward + self.config.gamma * (~terminated).float() * best
         value = self.network(obs).gather(1, action.unsqueeze(1)).squeeze(1)
-        loss = F.mse_loss(value, target)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
-        return {"loss": loss.detach(), "value": value.detach().mean()}
+        return F.mse_loss(value, target), value.detach().mean()
 
     def schedules(self) -> dict[str, float]:
         """Return what changes over training by plan."""

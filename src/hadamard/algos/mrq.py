@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hadamard.core import optimisers
 from hadamard.core.augment import ShiftedObservations
 from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.jit import compiled, jit
+from hadamard.core.jit import compiler, jit
 from hadamard.core.optimisers import OptimiserState
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Replay, Storage
@@ -70,8 +70,6 @@ class Config:
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"
     """Where the frames are kept; auto is on the GPU, if they fill at most half of it."""
-    compile: bool = False
-    """On a GPU, let torch.compile join small operations (minutes at the start)."""
 
 
 class MRQ:
@@ -107,12 +105,12 @@ class MRQ:
         }
         for part in ("network", "target", "replay", "random", "luck", "state", "counters"):
             self.parts[part] = getattr(self, part)
-        fast = device if c.compile else torch.device("cpu")
-        self.encoder_losses = compiled(self._encoder_losses, fast)
-        self.value_loss = compiled(self._value_loss, fast)
-        self.policy_loss = compiled(self._policy_loss, fast)
+        compiled = compiler(run.train.compile, device)
+        self.encoder_losses = compiled(self._encoder_losses)
+        self.value_loss = compiled(self._value_loss)
+        self.policy_loss = compiled(self._policy_loss)
         luck, place = self.luck.generator, self.replay.frames.device
-        self.observations = ShiftedObservations(self.replay, c.shift, luck, fast)
+        self.observations = ShiftedObservations(self.replay, c.shift, luck, compiled)
         priorities = self.replay.priority, self.replay.largest_priority
         changes = [network, *self.optimisers.values(), *priorities, luck]
         # Where the frames are at hand, draws are a part of the captured updates.

@@ -10,7 +10,8 @@ from torch.distributions import Categorical
 
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.jit import jit
+from hadamard.core.flat import FlatParameters
+from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import generalised_advantages, successor_values
 from hadamard.core.rollout import Rollout, check_minibatches
@@ -62,9 +63,10 @@ class PPO:
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
+        self.weights = FlatParameters(self.network)
         self.optimiser = optimisers.make(
             torch.optim.Adam,
-            self.network.parameters(),
+            [self.weights.whole],
             config.learning_rate,
             device,
             eps=config.adam_epsilon,
@@ -80,6 +82,7 @@ class PPO:
             "random": self.random,
             "counters": self.counters,
         }
+        self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
 
     @property
@@ -154,9 +157,16 @@ class PPO:
                 self.after_update(self.counters["updates"], batch[0])
         return metrics
 
-    def _learn(
+    def _learn(self, *batch: Tensor) -> Metrics:
+        loss, measured = self.loss(*batch)
+        self.weights.backward(loss)
+        nn.utils.clip_grad_norm_(self.weights.whole, self.config.max_grad_norm)
+        self.optimiser.step()
+        return {"loss": loss.detach(), **measured}
+
+    def _loss(
         self, obs: Tensor, action: Tensor, old: Tensor, old_value: Tensor, advantage: Tensor
-    ) -> Metrics:
+    ) -> tuple[Tensor, Metrics]:
         c = self.config
         returns = advantage + old_value
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
@@ -170,12 +180,7 @@ class PPO:
         value_loss = 0.5 * errors.mean()
         entropy = policy.entropy().mean()
         loss = policy_loss - c.entropy_coefficient * entropy + c.value_coefficient * value_loss
-        self.optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), c.max_grad_norm)
-        self.optimiser.step()
-        return {
-            "loss": loss.detach(),
+        return loss, {
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),

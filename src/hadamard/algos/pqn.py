@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
-from hadamard.core.jit import jit
+from hadamard.core.flat import FlatParameters
+from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import lambda_returns, successor_values
 from hadamard.core.rollout import Rollout, check_minibatches
@@ -62,8 +63,9 @@ class PQN:
         self.total_steps = run.train.steps
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)
+        self.weights = FlatParameters(self.network)
         self.optimiser = optimisers.make(
-            torch.optim.RAdam, self.network.parameters(), config.learning_rate, device
+            torch.optim.RAdam, [self.weights.whole], config.learning_rate, device
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
@@ -75,6 +77,7 @@ class PQN:
             "random": self.random,
             "counters": self.counters,
         }
+        self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
 
     @property
@@ -147,13 +150,15 @@ class PQN:
         return metrics
 
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
-        value = self.network(obs).gather(1, action.unsqueeze(1)).squeeze(1)
-        loss = 0.5 * F.mse_loss(value, returns)
-        self.optimiser.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_grad_norm)
+        loss, value = self.loss(obs, action, returns)
+        self.weights.backward(loss)
+        norm = nn.utils.clip_grad_norm_(self.weights.whole, self.config.max_grad_norm)
         self.optimiser.step()
-        return {"loss": loss.detach(), "value": value.detach().mean(), "gradient_norm": norm}
+        return {"loss": loss.detach(), "value": value, "gradient_norm": norm}
+
+    def _loss(self, obs: Tensor, action: Tensor, returns: Tensor) -> tuple[Tensor, Tensor]:
+        value = self.network(obs).gather(1, action.unsqueeze(1)).squeeze(1)
+        return 0.5 * F.mse_loss(value, returns), value.detach().mean()
 
     def schedules(self) -> dict[str, float]:
         """Return what changes over training by plan."""

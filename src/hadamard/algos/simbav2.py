@@ -11,7 +11,7 @@ from torch import Tensor
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.distributions import project_on_bins, squashed
-from hadamard.core.jit import compiled, jit
+from hadamard.core.jit import compiler, jit
 from hadamard.core.normalise import RewardScaler
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Replay
@@ -63,8 +63,6 @@ class Config:
     """The outermost bins; rewards are scaled so that returns stay within."""
     replay_capacity: int = 1_000_000
     """Transitions kept, on the learner's device."""
-    compile: bool = True
-    """On a GPU, let torch.compile join small operations (about a minute at the start)."""
 
 
 class SimbaV2:
@@ -114,10 +112,10 @@ class SimbaV2:
             ("actor", "temperature", "critic"), self.optimisers, strict=True
         ):
             self.parts[f"optimiser.{name}"] = optimisers.OptimiserState(optimiser)
-        fast = device if c.compile else torch.device("cpu")
-        self.actor_loss = compiled(self._actor_loss, fast)
-        self.critic_loss = compiled(self._critic_loss, fast)
-        self.project = compiled(project, fast)
+        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        self.actor_loss = compiled(self._actor_loss)
+        self.critic_loss = compiled(self._critic_loss)
+        self.project = compiled(project)
         generator = self.random.generator
         changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
         self.learn = jit(self._learn, device, [*changed, generator])

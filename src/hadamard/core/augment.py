@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hadamard.core.jit import compiled
+from hadamard.core.jit import Compiler
 from hadamard.core.replay import Draw, Replay
 
 
@@ -18,11 +18,11 @@ class ShiftedObservations:
     """
 
     def __init__(
-        self, replay: Replay, largest: int, generator: torch.Generator, device: torch.device
+        self, replay: Replay, largest: int, generator: torch.Generator, compiled: Compiler
     ) -> None:
         self.replay, self.generator = replay, generator
         self.largest = largest if len(replay.frame_shape) == 3 else 0
-        self.shifted = compiled(shifted, device)
+        self.shifted = compiled(shifted)
 
     def __call__(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""

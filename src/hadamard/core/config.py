@@ -62,6 +62,10 @@ class TrainSpec:
     several runs share a machine."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Let torch.compile join the small operations of the losses; it takes its time at the start.
+    auto: on a GPU, where that is known to pay (simbav2); on: on the CPU too, which needs a C++
+    compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     tensorboard: bool = True
@@ -142,6 +146,28 @@ class RunSpec(Generic[C]):
                 f"--train.health-samples {self.train.health_samples} new observations: raise the "
                 "first, lower the second, or turn the diagnosis off with 0"
             )
+
+
+@dataclass(frozen=True)
+class SeedsSpec(RunSpec[C]):
+    """Everything that several runs are made from which differ in their seed alone."""
+
+    seeds: int = 1
+    """How many runs to train side by side in this process, with --seed and those after it: on a
+    GPU their work overlaps (on CPU cores `hadamard sweep` is faster)."""
+
+    def runs(self) -> list[RunSpec[C]]:
+        """Return the runs; where a folder is named, each of several has its own inside."""
+        if self.seeds < 1:
+            raise ValueError(f"--seeds must be at least 1, got {self.seeds}")
+        shared = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunSpec)}
+        runs = []
+        for seed in range(self.seed, self.seed + self.seeds):
+            folder = self.run_dir
+            if folder is not None and self.seeds > 1:
+                folder = f"{folder}/seed{seed}"
+            runs.append(RunSpec[C](**{**shared, "seed": seed, "run_dir": folder}))
+        return runs
 
 
 def require_positive(config: Any, *names: str) -> None:

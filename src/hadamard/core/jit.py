@@ -7,6 +7,7 @@ What it reads besides (weights, a replay, a generator) keeps its place in memory
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[..., Mapping[str, Tensor]]
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def jit(function: Step, device: torch.device, changes: Sequence[Any]) -> Step:
@@ -83,9 +85,31 @@ class Captured:
                 yield from part.buffers()
 
 
-def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """Return a function whose small operations are joined by torch.compile, on a GPU."""
-    if device.type != "cuda":
-        return function
+def compiler(asked: str, device: torch.device, *, pays_on_gpu: bool = False) -> Compiler:
+    """Return what makes a function of tensors faster: torch.compile, or nothing at all.
+
+    ``asked`` is ``--train.compile``: "auto" compiles on a GPU where that was measured to pay.
+    """
+    if asked == "off" or (asked == "auto" and not (pays_on_gpu and device.type == "cuda")):
+        return lambda function: function
+    _try_compiling(device)
+    return _compiled
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False)
     return made
+
+
+@functools.cache
+def _try_compiling(device: torch.device) -> None:
+    """Refuse what cannot work before any training; what it builds, the first real one needs too."""
+    try:
+        _compiled(torch.tanh)(torch.zeros(8, device=device))
+    except RuntimeError as error:
+        needed = "Triton and a C compiler" if device.type == "cuda" else "a C++ compiler (g++)"
+        raise ValueError(
+            f"torch.compile does not work here ({str(error).splitlines()[0]}): it needs {needed} "
+            "and Python's headers. Install them (a compiler elsewhere is named by CC or CXX), or "
+            "train with --train.compile off"
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,15 @@ class Timing:
 class Lane:
     """One variant's training, advanced a few seconds at a time."""
 
-    def __init__(self, algorithm: str, env: str, variant: str, device: str, folder: Path) -> None:
+    def __init__(
+        self,
+        algorithm: str,
+        env: str,
+        variant: str,
+        device: str,
+        folder: Path,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         changes = {
             "device": device,
             "run_dir": str(folder),
@@ -74,6 +83,7 @@ class Lane:
             "train.health_every": 0,
             # What is measured is learning: a long warm-up would only be waited for.
             **({"algo.learning_starts": 1_000} if algorithm == "dqn" else {}),
+            **(more or {}),
         }
         spec = overridden(default_spec(algorithm, env), {**VARIANTS[variant], **changes})
         self.every = default_spec(algorithm, env).train.health_every
@@ -82,17 +92,22 @@ class Lane:
         self.trainer.open(run, Quiet, resume=False)
         self.warm_up()
 
+    def advance(self) -> None:
+        """Take one step everywhere."""
+        self.trainer.start_step()
+        self.trainer.finish_step()
+
     def warm_up(self) -> None:
         """Go on until an update has been made, and a graph captured where there is one."""
         while self.trainer.latest is None or not self.trainer.agent.settled:
-            self.trainer.iterate()
+            self.advance()
 
     def measure(self, seconds: float) -> Timing:
         """Train for a while, whole rollouts only."""
         before, first = dict(self.trainer.clock.spent), self.trainer.step
         start = time.perf_counter()
         while time.perf_counter() - start < seconds or not self.trainer.agent.settled:
-            self.trainer.iterate()
+            self.advance()
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize()
         elapsed = time.perf_counter() - start

@@ -255,7 +255,7 @@ _SMOKE: dict[str, Setting] = {
         {
             **_TINY,
             "algo.actor_width": 16,
-            "algo.compile": False,
+            "train.compile": "off",
             "algo.batch_size": 16,
             "algo.learning_starts": 100,
             "train.eval_every": 20,

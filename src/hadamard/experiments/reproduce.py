@@ -395,6 +395,8 @@ def _grid(experiment: paper.Experiment, asked: Asked) -> list[str]:
     lines = [f"{experiment.name} ({experiment.place}) at scale {asked.scale}: {experiment.shows}"]
     for panel in experiment.at(asked.scale, asked.share):
         tasks = paper.chosen(panel.tasks, asked.tasks or None)
+        if not tasks:
+            continue
         seeds = panel.seeds if asked.seeds is None else asked.seeds
         arms = panel.trained
         lines += [

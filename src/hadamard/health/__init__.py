@@ -1,6 +1,6 @@
 """The diagnosis: dormant neurons, effective rank and hidden bias of any network."""
 
-from hadamard.health import theory
+from hadamard import theory
 from hadamard.health.bias import HiddenBias, hidden_bias
 from hadamard.health.capture import mark
 from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose, save_comparison

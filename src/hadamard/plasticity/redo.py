@@ -8,11 +8,10 @@ every branch; for a concatenated activation, both of its sides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 
+from hadamard.core.flat import moments
 from hadamard.core.random import child_seed, seeded
 from hadamard.nets.hidden import Hidden
 
@@ -56,20 +55,15 @@ class ReDo:
         incoming = chosen.repeat(rows // count)
         for name, parameter in hidden.layer.named_parameters():
             parameter[incoming] = fresh[name].to(parameter.device)[incoming]
-            for moment in self._moments(parameter):
+            for moment in moments(self.optimiser, parameter):
                 moment[incoming] = 0
         outputs = chosen.repeat(len(low) // count)
         for reader in hidden.readers:
             weight = reader.get_parameter("weight")
-            for tensor in (weight, *self._moments(weight)):
+            for tensor in (weight, *moments(self.optimiser, weight)):
                 # Behind a flattening, each channel is many neighbouring inputs.
                 tensor.view(len(tensor), len(outputs), -1)[:, outputs] = 0
         return int(chosen.sum())
-
-    def _moments(self, parameter: Tensor) -> Iterator[Tensor]:
-        for value in self.optimiser.state.get(parameter, {}).values():
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
-                yield value
 
 
 @torch.no_grad()

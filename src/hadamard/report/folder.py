@@ -27,6 +27,7 @@ from hadamard.report.comparison import (
     terms_of,
     what_was_run,
 )
+from hadamard.report.dormancy import dormancy_table
 from hadamard.report.faults import faults
 from hadamard.report.figures import VariantStyle
 from hadamard.report.labels import algorithm_name
@@ -333,6 +334,13 @@ class _Report:
                     )  # fmt: skip
             if drawn:
                 parts.append(f'<h3>{title}</h3><div class="charts">{drawn}</div>')
+        table = dormancy_table(self.sections)
+        if table is not None:
+            parts.append(
+                "<h3>Dormant neurons, predicted and measured</h3>"
+                f"{self._table(table, 'words tight')}"
+                f'<p class="caption">{escape(table.caption)}.</p>'
+            )
         received = "".join(
             self._figure(
                 partial(figures.contributions, bars), f"contributions-{slug(section.name)}",

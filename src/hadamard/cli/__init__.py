@@ -1,0 +1,105 @@
+"""The command line: `hadamard COMMAND ...`. A command is a module here, with a ``main``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from hadamard.cli.common import WRONG, UserError
+
+_COMMANDS = {
+    "train": "train an agent, or go on with a run: hadamard train ALGORITHM ... | --resume RUN",
+    "demo": "train tanh and tanh + HR side by side and write the page that compares them",
+    "sweep": "train every variant on every environment with every seed, many runs at a time",
+    "reproduce": "run the paper's experiments: hadamard reproduce NAME ... --scale SCALE | --list",
+    "report": "write the page that compares finished or running runs",
+    "evaluate": "play whole greedy episodes with a run's agent",
+    "play": "film greedy episodes of a run's agent, as MP4 or GIF",
+    "analyse": "diagnose the hidden layers of a run's agent",
+    "envs": "list the environments, and what to install for those that are missing",
+    "algos": "list the algorithms",
+    "assets": "fetch the model files of an environment suite: hadamard assets humanoidbench",
+    "bench": "measure training on this machine, split into acting, stepping, learning, health",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if words[0] == "--version":
+        from hadamard import __version__
+
+        print(f"hadamard {__version__}")
+        return 0
+    command, rest = words[0], words[1:]
+    if command not in _COMMANDS:
+        from hadamard.core.discover import unknown
+
+        return _fail(unknown("command", command, tuple(_COMMANDS)))
+    warnings.showwarning = _show_warning
+    try:
+        code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
+        return code
+    except BrokenPipeError:
+        # The reader (head, a pager) has seen enough; the interpreter must not flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (UserError, ValueError, ImportError, OSError, RuntimeError) as error:
+        return _explain(error)
+    except KeyboardInterrupt:
+        return _fail("interrupted at once, without saving", code=130)
+
+
+def _explain(error: Exception) -> int:
+    """Tell what went wrong, if it is a kind of trouble that a person can mend."""
+    import errno
+
+    from hadamard.core.checkpoint import CheckpointError
+    from hadamard.core.run import RunError
+    from hadamard.envs.workers import EnvironmentFailure
+    from hadamard.train import Diverged
+
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return _fail(
+            f"no space left on the disk{where}: free some and go on with "
+            "`hadamard train --resume RUN`; the last checkpoint is whole",
+            code=1,
+        )
+    if isinstance(error, RunError | CheckpointError | UserError | ValueError | ImportError):
+        return _fail(str(error))
+    if isinstance(error, Diverged | EnvironmentFailure | OSError):
+        return _fail(str(error), code=1)
+    raise error
+
+
+def _fail(message: str, code: int = WRONG) -> int:
+    print(f"hadamard: {message}", file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"hadamard: warning: {message}", file=sys.stderr)
+
+
+def _overview() -> str:
+    width = max(map(len, _COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in _COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: hadamard COMMAND ...",
+            "",
+            "Healthy representations in deep RL.",
+            "",
+            *lines,
+            "",
+            "hadamard COMMAND --help explains a command's options.",
+        ]
+    )

@@ -1,0 +1,30 @@
+"""`hadamard envs`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hadamard import envs
+from hadamard.cli.common import WRONG
+
+
+def main(words: list[str]) -> int:
+    """Run the command."""
+    if words:
+        print("usage: hadamard envs\n\nList the suites and their tasks.")
+        return 0 if words[0] in ("-h", "--help") else WRONG
+    for suite, text in envs.suites().items():
+        print(f"{suite}: {text}")
+        missing = envs.missing(suite)
+        if missing:
+            print(f"  not installed ({', '.join(missing)}): {envs.install_command(suite)}")
+        names = [f"{suite}/{task}" for task in envs.tasks(suite)]
+        print(_columns(names) + "\n")
+    return 0
+
+
+def _columns(names: Sequence[str], width: int = 96) -> str:
+    widest = max(map(len, names)) + 2
+    per_line = max(1, width // widest)
+    lines = [names[i : i + per_line] for i in range(0, len(names), per_line)]
+    return "\n".join("  " + "".join(f"{n:<{widest}}" for n in line).rstrip() for line in lines)

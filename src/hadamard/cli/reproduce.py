@@ -1,0 +1,55 @@
+"""`hadamard reproduce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from hadamard.cli.common import parse
+from hadamard.experiments import reproduce
+from hadamard.experiments.paper import listing
+from hadamard.experiments.sweep import Options
+
+
+@dataclass(frozen=True)
+class _Reproduce:
+    """Run the paper's experiments; runs that experiments share, or that are finished, once."""
+
+    options: Annotated[Options, tyro.conf.arg(name="")]
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Experiments, or all."""
+    list: bool = False
+    """Only list the experiments, one a line: name, place in the paper, what it shows."""
+    scale: str = "smoke"
+    """smoke: seconds a run, to see that everything works; minatar: a laptop; paper: as
+    published."""
+    folder: Path = Path("runs/paper")
+    """Where the runs go, in a folder named after the scale."""
+    seeds: int | None = None
+    """How many seeds; by default as many as the scale has."""
+    tasks: str = ""
+    """Only these tasks, with commas between them."""
+    share: float = 1.0
+    """How much of the scale's steps a run is trained for; its logging, diagnoses and exploration
+    shrink along where the scale sets them."""
+    dry_run: bool = False
+    """Only print the grid, how many runs are finished, and what the rest would take here."""
+
+
+def main(words: list[str]) -> int:
+    """Run the command."""
+    asked = parse(_Reproduce, words, "hadamard reproduce")
+    if asked.list:
+        print(listing())
+        return 0
+    tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
+    wanted = reproduce.Asked(
+        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share
+    )
+    if asked.dry_run:
+        print(reproduce.dry_run(wanted, asked.options))
+        return 0
+    return reproduce.reproduce(wanted, asked.options)

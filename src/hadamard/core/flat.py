@@ -1,0 +1,62 @@
+"""One buffer for all parameters of a network: one tensor to clip and to update, not dozens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+_ALIGNMENT = 256
+"""Bytes. Kernels choose by alignment, and results may hang on the choice: every parameter lies as
+it would in memory of its own."""
+
+
+class FlatParameters:
+    """A module's trainable parameters, side by side in one buffer that an optimiser takes for one.
+
+    To everyone else they are what they were, shapes and strides included; only their memory is a
+    part of ``whole``. Loading a state copies into it. Moving the module would not: build this when
+    the module is where it stays.
+    """
+
+    @torch.no_grad()
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        kinds = {(p.dtype, p.device) for p in self.parameters}
+        if len(kinds) != 1:
+            found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            raise ValueError(
+                "parameters that share a buffer must be of one dtype and on one device, found: "
+                + (found or "no trainable parameters")
+            )
+        (kind, device), places, size = kinds.pop(), [], 0
+        step = _ALIGNMENT // kind.itemsize
+        for parameter in self.parameters:
+            places.append(size)
+            size += -(-parameter.numel() // step) * step
+        # What lies between parameters is zero, has no gradient and so stays zero.
+        self.whole = nn.Parameter(torch.zeros(size, dtype=kind, device=device))
+        self.whole.grad = torch.zeros_like(self.whole)
+        self.gradients: list[Tensor] = []
+        for parameter, place in zip(self.parameters, places, strict=True):
+            layout = parameter.shape, torch.empty_like(parameter).stride(), place
+            view = self.whole.detach().as_strided(*layout)
+            parameter.data = view.copy_(parameter)
+            self.gradients.append(self.whole.grad.as_strided(*layout))
+
+    def backward(self, loss: Tensor) -> None:
+        """Set the gradient of ``whole``; it is zero where the loss does not depend on it."""
+        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        torch._foreach_copy_(self.gradients, list(found))
+
+
+def moments(optimiser: torch.optim.Optimizer, parameter: Tensor) -> Iterator[Tensor]:
+    """Yield an optimiser's moments of a parameter, which may be a part of a flat one."""
+    storage = parameter.untyped_storage().data_ptr()
+    layout = parameter.shape, parameter.stride(), parameter.storage_offset()
+    for whole, state in optimiser.state.items():
+        if whole.untyped_storage().data_ptr() == storage:
+            for value in state.values():
+                if isinstance(value, Tensor) and value.shape == whole.shape:
+                    yield value.as_strided(*layout)

@@ -1,0 +1,297 @@
+"""Parameters in one buffer learn what they learn apart, and are the same to everyone else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hadamard import train
+from hadamard.core import checkpoint, discover, optimisers
+from hadamard.core.config import NetSpec, overridden
+from hadamard.core.flat import FlatParameters, moments
+from hadamard.core.jit import Captured
+from hadamard.core.types import EnvSpec
+from hadamard.nets.heads import QNetwork
+from hadamard.plasticity.redo import ReDo
+
+CPU = torch.device("cpu")
+GRID = EnvSpec((3, 6, 6), torch.uint8, 5)
+ALGORITHMS = ("dqn", "ppo", "pqn")
+
+
+class Odd(nn.Module):
+    """Parameters of all sorts: one is frozen, one shared, one unused, one in channels_last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last)
+        self.one = nn.Linear(5, 7)
+        self.same = self.one
+        self.frozen = nn.Linear(7, 7).requires_grad_(False)
+        self.unused = nn.Parameter(torch.ones(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.conv(x).mean((2, 3))
+        return self.frozen(self.one(z) + self.same(z.tanh()))
+
+
+def test_parameters_keep_everything_but_their_place() -> None:
+    module = Odd()
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    strides = {name: p.stride() for name, p in module.named_parameters()}
+    identities = list(map(id, module.parameters()))
+    frozen = module.frozen.weight.data_ptr()
+    flat = FlatParameters(module)
+    assert list(map(id, module.parameters())) == identities
+    assert len(flat.parameters) == 5  # the shared layer's two are there once
+    assert module.frozen.weight.data_ptr() == frozen
+    assert module.conv.weight.is_contiguous(memory_format=torch.channels_last)
+    places = set()
+    for name, parameter in module.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+        assert parameter.stride() == strides[name], name
+        if parameter.requires_grad:
+            inside = parameter.data_ptr() - flat.whole.data_ptr()
+            assert inside % 256 == 0
+            assert 0 <= inside <= (flat.whole.numel() - parameter.numel()) * 4
+            places.add(inside)
+    assert len(places) == 5
+    assert int((flat.whole != 0).sum()) == sum(int((p != 0).sum()) for p in flat.parameters)
+
+
+def test_a_loaded_state_and_an_outside_change_arrive_in_the_buffer() -> None:
+    module, other = Odd(), Odd()
+    flat = FlatParameters(module)
+    places = [p.data_ptr() for p in module.parameters()]
+    module.load_state_dict(other.state_dict())
+    assert [p.data_ptr() for p in module.parameters()] == places
+    for ours, theirs in zip(flat.parameters, FlatParameters(other).parameters, strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(flat.whole, FlatParameters(other).whole)
+    with torch.no_grad():
+        flat.whole.fill_(3.0)
+    assert (module.one.weight == 3).all()
+    again = copy.deepcopy(module)  # a copy has a buffer of its own
+    with torch.no_grad():
+        flat.whole.fill_(4.0)
+    assert (again.one.weight == 3).all()
+
+
+def test_gradients_are_gathered_and_replaced() -> None:
+    module = Odd()
+    flat = FlatParameters(module)
+    x = torch.randn(4, 3, 6, 6)
+    flat.backward(module(x).square().sum())
+    flat.backward(module(x).sum())  # nothing of the first is left
+    assert all(p.grad is None for p in module.parameters())
+    module(x).sum().backward()
+    for parameter, gathered in zip(flat.parameters, flat.gradients, strict=True):
+        expected = torch.zeros(2, 3) if parameter is module.unused else parameter.grad
+        assert torch.equal(gathered, expected)
+        assert gathered.stride() == parameter.stride()
+    assert flat.whole.grad is not None
+    total = sum(int((g != 0).sum()) for g in flat.gradients)
+    assert int((flat.whole.grad != 0).sum()) == total
+
+
+def test_parameters_that_cannot_share_a_buffer_are_refused() -> None:
+    mixed = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2, dtype=torch.float64)])
+    with pytest.raises(ValueError, match="one dtype.*float32 on cpu, torch.float64 on cpu"):
+        FlatParameters(mixed)
+    with pytest.raises(ValueError, match="no trainable parameters"):
+        FlatParameters(nn.Linear(2, 2).requires_grad_(False))
+
+
+Optimise = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+OPTIMISERS: dict[str, Optimise] = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-5),
+    "fused Adam": lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-5, fused=True),
+    "RAdam": lambda p: torch.optim.RAdam(p, lr=1e-3),
+}
+
+
+def network(**changes: Any) -> QNetwork:
+    net = NetSpec(layer="hadamard", activation="tanh", width=13, where="all")
+    return QNetwork(GRID, overridden(net, changes))
+
+
+@pytest.mark.parametrize("kind", ["Adam", "RAdam"])
+def test_a_thousand_updates_without_clipping_are_equal_bit_for_bit(kind: str) -> None:
+    ours = network(norm="layer")
+    theirs = copy.deepcopy(ours)
+    flat = FlatParameters(ours)
+    whole, apart = OPTIMISERS[kind]([flat.whole]), OPTIMISERS[kind](list(theirs.parameters()))
+    for _ in range(1_000):
+        obs, goal = torch.randint(2, (4, *GRID.obs_shape)), torch.randn(4, 5)
+        flat.backward((ours(obs) - goal).square().mean())
+        whole.step()
+        apart.zero_grad()
+        (theirs(obs) - goal).square().mean().backward()
+        apart.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def agent_of(algorithm: str, dtype: torch.dtype) -> Any:
+    """An agent whose networks compute in this dtype."""
+    changes = {
+        "net.layer": "hadamard",
+        "net.activation": "tanh",
+        "net.width": 13,
+        "train.steps": 99,
+        "algo.learning_rate": 1e-3,
+        **({} if algorithm == "dqn" else {"algo.max_grad_norm": 0.1}),  # always at work
+    }
+    spec = overridden(train.default_spec(algorithm, "probe/image"), changes)
+    torch.set_default_dtype(dtype)
+    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, CPU)
+    torch.set_default_dtype(torch.float32)
+    for part in (agent.network, getattr(agent, "target", None)):
+        if part is not None:
+            part.encoder.hidden[0].register_forward_pre_hook(lambda _, x: (x[0].to(dtype),))
+    return agent
+
+
+def batch_of(algorithm: str, size: int = 8) -> tuple[Tensor, ...]:
+    obs, next_obs = torch.randint(2, (2, size, *GRID.obs_shape), dtype=torch.uint8)
+    action = torch.randint(GRID.num_actions, (size,))
+    numbers = torch.randn(3, size)
+    if algorithm == "dqn":
+        return obs, action, numbers[0], torch.rand(size) < 0.3, next_obs
+    if algorithm == "pqn":
+        return obs, action, 5 * numbers[0]
+    return obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
+
+
+def plainly(agent: Any) -> Callable[..., None]:
+    """Return an agent's update as PyTorch's own parts do it, parameter by parameter."""
+    parameters = list(agent.network.parameters())
+    settings = {**agent.optimiser.defaults}
+    optimiser = type(agent.optimiser)(parameters, **settings)
+
+    def learn(*batch: Tensor) -> None:
+        optimiser.zero_grad()
+        agent._loss(*batch)[0].backward()
+        if hasattr(agent.config, "max_grad_norm"):
+            nn.utils.clip_grad_norm_(parameters, agent.config.max_grad_norm)
+        optimiser.step()
+
+    return learn
+
+
+def difference(ours: Any, theirs: Any) -> float:
+    return max(
+        float((a - b).detach().abs().max())
+        for a, b in zip(ours.network.parameters(), theirs.network.parameters(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_thousand_updates_are_those_of_each_parameter(algorithm: str) -> None:
+    ours, theirs = (agent_of(algorithm, torch.float64) for _ in range(2))
+    learn = plainly(theirs)
+    start = ours.weights.whole.detach().clone()
+    for _ in range(1_000):
+        batch = batch_of(algorithm)
+        ours.learn(*batch)
+        learn(*batch)
+    # The norm is summed in another order, and fused Adam rounds a tensor's odd end differently.
+    assert difference(ours, theirs) < 1e-12
+    assert float((ours.weights.whole.detach() - start).abs().max()) > 0.03
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_first_update_is_that_of_each_parameter_to_the_last_bit_or_so(algorithm: str) -> None:
+    ours, theirs = (agent_of(algorithm, torch.float32) for _ in range(2))
+    learn, batch = plainly(theirs), batch_of(algorithm)
+    ours.learn(*batch)
+    learn(*batch)
+    for mine, other in zip(ours.network.parameters(), theirs.network.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1.2e-7, atol=1e-9)
+
+
+def test_redo_forgets_the_same_moments() -> None:
+    apart = network()
+    together = copy.deepcopy(apart)
+    flat = FlatParameters(together)
+    optimiser = OPTIMISERS["Adam"](list(apart.parameters()))
+    whole = OPTIMISERS["Adam"]([flat.whole])
+    obs = torch.randint(2, (32, *GRID.obs_shape))
+
+    def learn() -> None:
+        optimiser.zero_grad()
+        (apart(obs) - 1).square().sum().backward()
+        optimiser.step()
+        flat.backward((together(obs) - 1).square().sum())
+        whole.step()
+
+    def assert_equal() -> None:
+        for one, other in zip(apart.parameters(), together.parameters(), strict=True):
+            assert torch.equal(one, other)
+            kept, views = list(moments(optimiser, one)), list(moments(whole, other))
+            assert len(kept) == len(views) == 2
+            for moment, view in zip(kept, views, strict=True):
+                assert view.shape == other.shape
+                assert torch.equal(moment, view)
+
+    for _ in range(3):
+        learn()
+    assert_equal()
+    redos = [
+        ReDo(net, made, tau=0.5, period=1) for net, made in ((apart, optimiser), (together, whole))
+    ]
+    before = [p.detach().clone() for p in together.parameters()]
+    for redo in redos:
+        redo(1, obs)
+    assert redos[0].recycled == redos[1].recycled > 0
+    assert not torch.equal(before[0], next(together.parameters()))
+    assert_equal()
+    assert any((view == 0).any() for p in together.parameters() for view in moments(whole, p))
+    for _ in range(3):
+        learn()
+    assert_equal()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_saved_agent_goes_on_exactly(algorithm: str, tmp_path: Path) -> None:
+    ours = agent_of(algorithm, torch.float32)
+    for _ in range(7):
+        ours.learn(*batch_of(algorithm))
+    names = ("network", "optimiser")
+    checkpoint.save(tmp_path, 7, {name: ours.parts[name] for name in names})
+    again = agent_of(algorithm, torch.float32)
+    again.learn(*batch_of(algorithm))
+    checkpoint.load(tmp_path, {name: again.parts[name] for name in names})
+    if algorithm == "dqn":
+        again.target.load_state_dict(ours.target.state_dict())
+    for _ in range(5):
+        batch = batch_of(algorithm)
+        ours.learn(*batch)
+        again.learn(*batch)
+    assert torch.equal(again.weights.whole, ours.weights.whole)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_capture_would_undo_its_warm_up(algorithm: str) -> None:
+    agent, fresh = (agent_of(algorithm, torch.float32) for _ in range(2))
+    captured = Captured(agent._learn, [agent.network, agent.optimiser])
+    before = {id(tensor): tensor.detach().clone() for tensor in captured._tensors()}
+    for _ in range(3):
+        agent.learn(*batch_of(algorithm))
+    assert not torch.equal(agent.weights.whole, fresh.weights.whole)
+    with torch.no_grad():
+        for tensor in captured._tensors():
+            tensor.copy_(before.get(id(tensor), torch.zeros_like(tensor)))
+    batch = batch_of(algorithm)
+    agent.learn(*batch)
+    fresh.learn(*batch)
+    assert torch.equal(agent.weights.whole, fresh.weights.whole)
+    optimisers.set_learning_rate(agent.optimiser, 0.0)
+    agent.learn(*batch)
+    assert torch.equal(agent.weights.whole, fresh.weights.whole)
