@@ -159,6 +159,11 @@ def test_other_differences_are_no_seeds(tmp_path: Path) -> None:
 def test_one_run_twice_is_not_two_seeds(tmp_path: Path) -> None:
     first = write_run(tmp_path / "deep" / "er" / "a")
     assert len(load([first, tmp_path, tmp_path / "deep"])) == 1  # one folder by several ways
+    log = tmp_path / "a.log"
+    log.write_text("what a run's process printed")
+    assert len(load([log, first])) == 1
+    with pytest.raises(RunError, match=r"a.log holds no run"):
+        load([log])
     shutil.copytree(first, tmp_path / "copy")
     with pytest.raises(RunError, match=r"copy and .*a are the same run \(tanh, seed 0\): leave"):
         load([tmp_path])

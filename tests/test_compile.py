@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,13 +12,9 @@ import torch._dynamo
 import torch._inductor.config
 from torch import Tensor
 
-from hadamard import cli, train
-from hadamard.core import discover, jit
-from hadamard.core.config import overridden
-from hadamard.core.types import EnvSpec
-
-CPU = torch.device("cpu")
-GRID = EnvSpec((3, 6, 6), torch.uint8, 5)
+from hadamard import cli
+from hadamard.core import jit
+from updates import CPU, agent_of, batch_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,40 +28,17 @@ def forgetful() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def agent_of(algorithm: str, dtype: torch.dtype, compile: str, **net: str) -> Any:
-    """An agent whose networks compute in this dtype."""
-    changes = {"net.width": 12, "train.steps": 99, "algo.learning_rate": 1e-3}
-    changes |= {"train.compile": compile, **{f"net.{name}": chosen for name, chosen in net.items()}}
-    spec = overridden(train.default_spec(algorithm, "probe/image"), changes)
-    torch.set_default_dtype(dtype)
-    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, CPU)
-    torch.set_default_dtype(torch.float32)
-    if dtype != torch.float32:
-        for part in (agent.network, getattr(agent, "target", None)):
-            if part is not None:
-                part.encoder.hidden[0].register_forward_pre_hook(lambda _, x: (x[0].to(dtype),))
-    return agent
-
-
-def batch_of(algorithm: str, size: int = 16) -> tuple[Tensor, ...]:
-    obs, next_obs = torch.randint(2, (2, size, *GRID.obs_shape), dtype=torch.uint8)
-    action = torch.randint(GRID.num_actions, (size,))
-    numbers = torch.randn(3, size)
-    if algorithm == "dqn":
-        return obs, action, numbers[0], torch.rand(size) < 0.3, next_obs
-    if algorithm == "pqn":
-        return obs, action, numbers[0]
-    return obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
-
-
 def apart(algorithm: str, dtype: torch.dtype, updates: int, **net: str) -> tuple[float, float]:
     """Return how far eager and compiled learning part, and how far both have come."""
-    eager, compiled = (agent_of(algorithm, dtype, way, **net) for way in ("off", "on"))
+    changes = {f"net.{name}": chosen for name, chosen in net.items()}
+    eager, compiled = (
+        agent_of(algorithm, dtype, {**changes, "train.compile": way}) for way in ("off", "on")
+    )
     assert eager.loss == eager._loss
     assert compiled.loss != compiled._loss
     start = eager.weights.whole.detach().clone()
     for i in range(updates):
-        batch = batch_of(algorithm)
+        batch = batch_of(algorithm, size=16)
         ours, theirs = compiled.learn(*batch), eager.learn(*batch)
         if i == 0:
             for name, value in theirs.items():

@@ -11,17 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hadamard import train
-from hadamard.core import checkpoint, discover, optimisers
+from hadamard.core import checkpoint, optimisers
 from hadamard.core.config import NetSpec, overridden
 from hadamard.core.flat import FlatParameters, moments
 from hadamard.core.jit import Captured
-from hadamard.core.types import EnvSpec
 from hadamard.nets.heads import QNetwork
 from hadamard.plasticity.redo import ReDo
+from updates import GRID, agent_of, batch_of
 
-CPU = torch.device("cpu")
-GRID = EnvSpec((3, 6, 6), torch.uint8, 5)
 ALGORITHMS = ("dqn", "ppo", "pqn")
 
 
@@ -138,35 +135,11 @@ def test_a_thousand_updates_without_clipping_are_equal_bit_for_bit(kind: str) ->
         assert torch.equal(mine, other)
 
 
-def agent_of(algorithm: str, dtype: torch.dtype) -> Any:
-    """An agent whose networks compute in this dtype."""
-    changes = {
-        "net.layer": "hadamard",
-        "net.activation": "tanh",
-        "net.width": 13,
-        "train.steps": 99,
-        "algo.learning_rate": 1e-3,
-        **({} if algorithm == "dqn" else {"algo.max_grad_norm": 0.1}),  # always at work
-    }
-    spec = overridden(train.default_spec(algorithm, "probe/image"), changes)
-    torch.set_default_dtype(dtype)
-    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, CPU)
-    torch.set_default_dtype(torch.float32)
-    for part in (agent.network, getattr(agent, "target", None)):
-        if part is not None:
-            part.encoder.hidden[0].register_forward_pre_hook(lambda _, x: (x[0].to(dtype),))
-    return agent
-
-
-def batch_of(algorithm: str, size: int = 8) -> tuple[Tensor, ...]:
-    obs, next_obs = torch.randint(2, (2, size, *GRID.obs_shape), dtype=torch.uint8)
-    action = torch.randint(GRID.num_actions, (size,))
-    numbers = torch.randn(3, size)
-    if algorithm == "dqn":
-        return obs, action, numbers[0], torch.rand(size) < 0.3, next_obs
-    if algorithm == "pqn":
-        return obs, action, 5 * numbers[0]
-    return obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
+def small_agent(algorithm: str, dtype: torch.dtype) -> Any:
+    changes: dict[str, Any] = {"net.layer": "hadamard", "net.activation": "tanh"}
+    if algorithm != "dqn":
+        changes["algo.max_grad_norm"] = 0.1  # always at work
+    return agent_of(algorithm, dtype, changes)
 
 
 def plainly(agent: Any) -> Callable[..., None]:
@@ -194,7 +167,7 @@ def difference(ours: Any, theirs: Any) -> float:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_thousand_updates_are_those_of_each_parameter(algorithm: str) -> None:
-    ours, theirs = (agent_of(algorithm, torch.float64) for _ in range(2))
+    ours, theirs = (small_agent(algorithm, torch.float64) for _ in range(2))
     learn = plainly(theirs)
     start = ours.weights.whole.detach().clone()
     for _ in range(1_000):
@@ -208,7 +181,7 @@ def test_a_thousand_updates_are_those_of_each_parameter(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_first_update_is_that_of_each_parameter_to_the_last_bit_or_so(algorithm: str) -> None:
-    ours, theirs = (agent_of(algorithm, torch.float32) for _ in range(2))
+    ours, theirs = (small_agent(algorithm, torch.float32) for _ in range(2))
     learn, batch = plainly(theirs), batch_of(algorithm)
     ours.learn(*batch)
     learn(*batch)
@@ -260,12 +233,12 @@ def test_redo_forgets_the_same_moments() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_saved_agent_goes_on_exactly(algorithm: str, tmp_path: Path) -> None:
-    ours = agent_of(algorithm, torch.float32)
+    ours = small_agent(algorithm, torch.float32)
     for _ in range(7):
         ours.learn(*batch_of(algorithm))
     names = ("network", "optimiser")
     checkpoint.save(tmp_path, 7, {name: ours.parts[name] for name in names})
-    again = agent_of(algorithm, torch.float32)
+    again = small_agent(algorithm, torch.float32)
     again.learn(*batch_of(algorithm))
     checkpoint.load(tmp_path, {name: again.parts[name] for name in names})
     if algorithm == "dqn":
@@ -279,7 +252,7 @@ def test_a_saved_agent_goes_on_exactly(algorithm: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_capture_would_undo_its_warm_up(algorithm: str) -> None:
-    agent, fresh = (agent_of(algorithm, torch.float32) for _ in range(2))
+    agent, fresh = (small_agent(algorithm, torch.float32) for _ in range(2))
     captured = Captured(agent._learn, [agent.network, agent.optimiser])
     before = {id(tensor): tensor.detach().clone() for tensor in captured._tensors()}
     for _ in range(3):

@@ -16,6 +16,7 @@ from hadamard.core.run import Run
 from hadamard.core.types import EnvSpec, Step
 from hadamard.experiments.bench import Quiet
 from hadamard.train import Trainer, default_spec, train
+from updates import batch_of
 
 pytestmark = pytest.mark.gpu
 
@@ -119,19 +120,6 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     assert checkpoint.newest(folder / "checkpoints").name == "step-000000001536"
 
 
-def batch_of(algorithm: str, spec: EnvSpec, size: int = 32) -> tuple[torch.Tensor, ...]:
-    draw = torch.Generator(DEVICE).manual_seed(0)
-    shape = (2, size, *spec.obs_shape)
-    obs, next_obs = torch.randint(2, shape, generator=draw, device=DEVICE).to(spec.obs_dtype)
-    action = torch.randint(spec.num_actions, (size,), generator=draw, device=DEVICE)
-    numbers = torch.randn((3, size), generator=draw, device=DEVICE)
-    if algorithm == "dqn":
-        return obs, action, numbers[0], numbers[1] < -0.5, next_obs
-    if algorithm == "pqn":
-        return obs, action, numbers[0]
-    return obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
-
-
 @pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
 @pytest.mark.parametrize("compile", ["off", "on"])
 @pytest.mark.parametrize("norm", ["none", "layer"])
@@ -156,7 +144,7 @@ def test_captured_learning_is_that_of_each_parameter(
     # Eagerly, by PyTorch's own parts, parameter by parameter.
     parameters = list(eager.network.parameters())
     plain = type(eager.optimiser)(parameters, **eager.optimiser.defaults)
-    batch = batch_of(algorithm, trainers[0].envs.spec)
+    batch = batch_of(algorithm, trainers[0].envs.spec, 32, DEVICE)
     start = [p.detach().clone() for p in parameters]
     place = captured.weights.whole.data_ptr()
     for i in range(20):

@@ -24,7 +24,9 @@ from test_comparison import BUDGET, measured, write_run
 pytest.importorskip("matplotlib")
 from hadamard.report import beside_paper, charts, rows
 from hadamard.report.dormancy import dormancy_table
+from hadamard.report.figures import VariantStyle
 from hadamard.report.folder import write_report
+from hadamard.report.run_tables import mean_of
 from hadamard.report.runs import gather, load, sections
 from hadamard.report.tables import Table, escape_tex
 from hadamard.report.together import combine, normalisation_of
@@ -270,6 +272,26 @@ def test_a_chart_shows_means_intervals_and_seeds() -> None:
 
 
 # Evaluations
+
+
+def test_the_seeds_of_many_variants_do_not_hide_the_means() -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    style = VariantStyle("#000000", "o", "-")
+    lines = [charts.line(str(i), style, np.arange(4), values) for i in range(charts.CROWD + 1)]
+    assert all(line.seeds.size for line in charts.uncrowded(lines[:-1]))
+    drawn = charts.uncrowded(lines)
+    assert not any(line.seeds.size for line in drawn)
+    assert np.isfinite(drawn[0].band.low).all()
+    # Two seeds have no interval, and are all there is to see.
+    two = charts.line("two", style, np.arange(4), values[:2])
+    assert charts.uncrowded([*lines, two])[-1].seeds.size
+
+
+def test_the_interval_of_a_share_ends_at_0_and_1() -> None:
+    assert mean_of(np.array([0.0, 0.0, 0.1]), share=True).low == 0
+    assert mean_of(np.array([0.9, 1.0, 1.0]), share=True).high == 1
+    assert mean_of(np.array([0.0, 0.0, 0.1])).low < 0
+    assert math.isnan(mean_of(np.array([0.5]), share=True).low)
 
 
 def evaluated(folder: Path, seed: int, layer: str, means: dict[int, float]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ SEEDS = 10
 """A variant's seeds are drawn one by one up to this many."""
 BAND_SEEDS = 3
 """An interval is drawn from this many seeds on: of two it is 18 times as wide as they lie apart."""
+CROWD = 4
+"""Up to so many variants, their seeds are drawn; the seeds of more would hide the means."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """What a page with charts may do: nothing that needs a network."""
 
@@ -102,6 +104,16 @@ def line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: Float
         none = np.full_like(band.value, np.nan)
         band = Band(band.value, none, none)
     return Line(label, style, steps, band, seeds)
+
+
+def uncrowded(lines: Sequence[Line]) -> list[Line]:
+    """Return lines without their seeds, where so many would hide the means and intervals."""
+    if len(lines) <= CROWD:
+        return list(lines)
+    return [
+        replace(line, seeds=line.seeds[:0]) if len(line.seeds) >= BAND_SEEDS else line
+        for line in lines
+    ]
 
 
 def _thinned(count: int) -> npt.NDArray[np.int64]:

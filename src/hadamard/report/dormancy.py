@@ -63,10 +63,10 @@ def dormancy_table(found: Sequence[Section]) -> Table | None:
         "variant": [row.variant for row in rows],
         "task": [row.task for row in rows],
         "without HR": [told(row.without, percent) for row in rows],
-        "predicted with HR": [percent(row.theory.predicted) for row in rows],
-        "measured with HR": [told(row.measured, percent) for row in rows],
+        "predicted": [percent(row.theory.predicted) for row in rows],
+        "with HR": [told(row.measured, percent) for row in rows],
         "predicted change": [_signed(row.theory.predicted_change) for row in rows],
-        "measured change": [_signed(row.theory.measured_change) for row in rows],
+        "change": [_signed(row.theory.measured_change) for row in rows],
     }
     if len(set(shown["algorithm"])) == 1:
         del shown["algorithm"]
@@ -98,7 +98,8 @@ def _rows(
     algorithm: str, variant: str, activation: Literal["relu", "tanh"], by_task: _ByTask
 ) -> Iterator[_Row]:
     for task, (before, after) in by_task.items():
-        yield _Row(algorithm, variant, task, activation, mean_of(before), mean_of(after))
+        without, measured = mean_of(before, share=True), mean_of(after, share=True)
+        yield _Row(algorithm, variant, task, activation, without, measured)
     if len(by_task) > 1:
         before_all, after_all = (
             stats.estimate(

@@ -292,8 +292,11 @@ class _Report:
         if max(seeds) == 1:
             return "One seed for each variant, so there is no interval to show."
         told = "Thick: mean of the seeds, where every seed has a value."
+        crowd = max(len(section.variants) for section in self.sections) > charts.CROWD
         if min(seeds) <= charts.SEEDS:
-            told += " Thin: each seed."
+            told += " Thin: each seed" + (
+                f", where there are at most {charts.CROWD} variants." if crowd else "."
+            )
         if max(seeds) >= charts.BAND_SEEDS:
             told += " Shaded: 95 % interval of the mean (Student's t), which with few seeds may "
             told += "reach beyond the picture."
@@ -313,11 +316,13 @@ class _Report:
 
     def _lines(self, curves: Iterable[tuple[str, Any, FloatArray]]) -> list[charts.Line]:
         """Return the lines of labels, steps and (seeds, steps) values; of those with any value."""
-        return [
-            charts.line(label, self.styles[label], steps, values)
-            for label, steps, values in curves
-            if np.isfinite(values).any()
-        ]
+        return charts.uncrowded(
+            [
+                charts.line(label, self.styles[label], steps, values)
+                for label, steps, values in curves
+                if np.isfinite(values).any()
+            ]
+        )
 
     def _health(self) -> str:
         parts = []

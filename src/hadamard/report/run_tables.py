@@ -25,11 +25,15 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-def mean_of(values: FloatArray) -> Estimate:
-    """Return the mean of one number a seed, with Student's 95 % interval."""
+def mean_of(values: FloatArray, *, share: bool = False) -> Estimate:
+    """Return the mean of one number a seed, with Student's 95 % interval.
+
+    Of a share, the interval ends at 0 and 1.
+    """
     if not values.size:
         return Estimate(float("nan"), float("nan"), float("nan"))
-    return Estimate(*(float(bound[0]) for bound in mean_curve(values[:, None])))
+    mean, low, high = (float(bound[0]) for bound in mean_curve(values[:, None]))
+    return Estimate(mean, max(low, 0.0), min(high, 1.0)) if share else Estimate(mean, low, high)
 
 
 def told(estimate: Estimate, text: Callable[[float], str] = number) -> str:
@@ -61,7 +65,7 @@ def results(found: Sequence[Section]) -> Table:
             add(data, "finished", finished)
             for measure, (name, text) in _MEASURES.items():
                 values = finite(variant.finals(measure))
-                estimate = mean_of(values)
+                estimate = mean_of(values, share=text is percent)
                 # The interval of what is not compared would only be in the way.
                 bare = measure == "steps_per_second"
                 add(shown, name, told(Estimate(estimate.value, *2 * [math.nan]), text) if bare

@@ -276,7 +276,10 @@ def gather(paths: Iterable[str | os.PathLike[str]]) -> Gathered:
 
     A folder without any run in it is still an error.
     """
-    folders = {folder.resolve(): folder for path in paths for folder in _folders(Path(path))}
+    given = [Path(path) for path in paths]
+    # A shell's * also finds the logs beside runs.
+    searched = [path for path in given if not path.is_file()] or given
+    folders = {folder.resolve(): folder for path in searched for folder in _folders(path)}
     runs, troubles = [], []
     for folder in folders.values():
         try:

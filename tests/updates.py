@@ -1,0 +1,47 @@
+"""Small agents of DQN, PPO and PQN, and batches for their updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadamard import train
+from hadamard.core import discover
+from hadamard.core.config import overridden
+from hadamard.core.types import EnvSpec
+
+CPU = torch.device("cpu")
+GRID = EnvSpec((3, 6, 6), torch.uint8, 5)
+
+
+def agent_of(algorithm: str, dtype: torch.dtype, changes: Mapping[str, Any]) -> Any:
+    """An agent whose networks compute in this dtype."""
+    small = {"net.width": 13, "train.steps": 99, "algo.learning_rate": 1e-3, **changes}
+    spec = overridden(train.default_spec(algorithm, "probe/image"), small)
+    torch.set_default_dtype(dtype)
+    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, CPU)
+    torch.set_default_dtype(torch.float32)
+    for part in (agent.network, getattr(agent, "target", None)):
+        if part is not None and dtype != torch.float32:
+            part.encoder.hidden[0].register_forward_pre_hook(lambda _, x: (x[0].to(dtype),))
+    return agent
+
+
+def batch_of(
+    algorithm: str, env: EnvSpec = GRID, size: int = 8, device: torch.device = CPU
+) -> tuple[Tensor, ...]:
+    """What an algorithm's update takes, drawn at random."""
+    obs, next_obs = torch.randint(2, (2, size, *env.obs_shape)).to(env.obs_dtype)
+    action = torch.randint(env.num_actions, (size,))
+    numbers = torch.randn(3, size)
+    made: tuple[Tensor, ...]
+    if algorithm == "dqn":
+        made = obs, action, numbers[0], numbers[1] < -0.5, next_obs
+    elif algorithm == "pqn":
+        made = obs, action, 5 * numbers[0]
+    else:
+        made = obs, action, -numbers[0].abs() - 1, numbers[1], numbers[2]
+    return tuple(part.to(device) for part in made)
