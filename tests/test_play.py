@@ -259,7 +259,8 @@ def test_what_ffmpeg_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def unplayed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What is wrong is said before an agent is loaded."""
-    monkeypatch.setattr(cli, "load_agent", lambda *_: pytest.fail("an agent was loaded"))
+    loading = "hadamard.cli.play.load_agent"
+    monkeypatch.setattr(loading, lambda *_: pytest.fail("an agent was loaded"))
     return monkeypatch
 
 

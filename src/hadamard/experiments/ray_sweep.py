@@ -7,6 +7,7 @@ the last checkpoint.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -32,6 +33,8 @@ from hadamard.experiments.sweep import (
 
 #: Seconds a stopped run may take to save.
 SAVING = 60.0
+#: Seconds after which a run that has not stopped is asked again.
+ASKING = 20.0
 
 
 class ClusterError(ConnectionError):
@@ -187,12 +190,14 @@ class Tasks:
         """Cancel all tasks, and wait until their runs have saved."""
         import ray
 
-        for ref in reversed(self.refs):
-            with suppress(ray.exceptions.RayError):
-                ray.cancel(ref, force=False)
-        deadline = time.monotonic() + SAVING
+        deadline, asked = time.monotonic() + SAVING, -math.inf
         jobs = list(self.refs.values())
         while self.refs and time.monotonic() < deadline:
+            if time.monotonic() - asked > ASKING:  # on a busy machine a cancellation can be lost
+                asked = time.monotonic()
+                for ref in reversed(self.refs):
+                    with suppress(ray.exceptions.RayError):
+                        ray.cancel(ref, force=False)
             ready, _ = ray.wait(list(self.refs), timeout=0.5)
             for ref in ready:
                 self._take(ref)
