@@ -7,8 +7,8 @@ the last checkpoint.
 
 from __future__ import annotations
 
-import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -33,8 +33,6 @@ from hadamard.experiments.sweep import (
 
 #: Seconds a stopped run may take to save.
 SAVING = 60.0
-#: Seconds after which a run that has not stopped is asked again.
-ASKING = 20.0
 
 
 class ClusterError(ConnectionError):
@@ -113,6 +111,8 @@ def _absolute(job: Job) -> Job:
 
 def run_task(text: str, environment: dict[str, str], retries: int) -> tuple[str, int, str]:
     """Make a job's run, on whichever machine this is."""
+    # Ray cancels by SIGINT, which everything started in the background of a shell ignores.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     supervisor = Supervisor(loads(text), environment, retries)
     try:
         outcome = supervisor.run()
@@ -190,14 +190,12 @@ class Tasks:
         """Cancel all tasks, and wait until their runs have saved."""
         import ray
 
-        deadline, asked = time.monotonic() + SAVING, -math.inf
+        for ref in reversed(self.refs):
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(ref, force=False)
+        deadline = time.monotonic() + SAVING
         jobs = list(self.refs.values())
         while self.refs and time.monotonic() < deadline:
-            if time.monotonic() - asked > ASKING:  # on a busy machine a cancellation can be lost
-                asked = time.monotonic()
-                for ref in reversed(self.refs):
-                    with suppress(ray.exceptions.RayError):
-                        ray.cancel(ref, force=False)
             ready, _ = ray.wait(list(self.refs), timeout=0.5)
             for ref in ready:
                 self._take(ref)
