@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hadamard.cli import main
+from hadamard.experiments.bench import Bench, Timing, measure, table
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("minatar")
@@ -94,13 +95,21 @@ def test_the_report_writes_page_and_figure(
     assert "holds no run" in capsys.readouterr().err
 
 
-def test_the_benchmark_splits_the_time(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["bench", "--env", "probe/both", "--algorithms", "ppo", "--seconds", "0.05"]
-    assert main(words) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[:16].strip() for line in lines[2:]] == ["ppo ReLU", "ppo tanh", "ppo tanh + HR"]
-    for line in lines[2:]:
-        shares = [float(word.rstrip("%")) for word in line.split() if word.endswith("%")]
-        assert len(shares) == 5
-        assert 50 < sum(shares[:4]) <= 100
-        assert shares[4] > 0
+def test_the_benchmark_measures_every_part() -> None:
+    asked = Bench(env="probe/both", algorithms=("ppo",), seconds=0.05)
+    for timing, diagnosis in measure("ppo", asked).values():
+        assert timing.steps > 0
+        assert all(timing.parts[part] > 0 for part in ("acting", "stepping", "learning"))
+        assert sum(timing.parts.values()) <= timing.seconds
+        assert diagnosis > 0
+
+
+def test_the_benchmark_lays_out_shares() -> None:
+    parts = {"acting": 0.5, "stepping": 1.0, "learning": 2.25, "greedy play": 0.25}
+    slow = Timing(steps=2_000, seconds=4.0, parts=parts)
+    fast = Timing(steps=6_000, seconds=4.0, parts=parts)
+    lines = table("on a machine", {"pqn": {"ReLU": (fast, 1e-6), "tanh + HR": (slow, 4e-6)}})
+    assert [line.split() for line in lines.splitlines()[2:]] == [
+        ["pqn", "ReLU", "1,500", "1.00", "12.5%", "25.0%", "56.2%", "6.2%", "0.1%"],
+        ["pqn", "tanh", "+", "HR", "500", "0.33", "12.5%", "25.0%", "56.2%", "6.2%", "0.2%"],
+    ]

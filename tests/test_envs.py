@@ -635,8 +635,8 @@ def processes(envs: WorkerEnvs) -> list[int]:
 
 
 @contextmanager
-def open_workers(name: str) -> Iterator[WorkerEnvs]:
-    made = WorkerEnvs(name, 3, 5, workers=2, timeout=2.0)
+def open_workers(name: str, timeout: float = 60.0) -> Iterator[WorkerEnvs]:
+    made = WorkerEnvs(name, 3, 5, workers=2, timeout=timeout)
     yield made
     made.close()
     assert not multiprocessing.active_children()
@@ -703,7 +703,7 @@ def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
     started = time.monotonic()
     with pytest.raises(EnvironmentFailure, match=r"worker 1 .*3 to 4 of probe/both.* -9"):
         play(workers, 3)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 30.0  # It is told by the death, not by the time limit.
     assert not multiprocessing.active_children()
     with pytest.raises(RuntimeError, match="closed"):
         workers.reset()
@@ -717,12 +717,13 @@ def test_what_asks_a_whole_job_to_stop_is_the_parents_to_answer(workers: WorkerE
     assert len(play(workers, 3)) == 3
 
 
-def test_a_hung_worker_is_named(workers: WorkerEnvs) -> None:
-    workers.reset()
-    os.kill(processes(workers)[0], signal.SIGSTOP)
-    with pytest.raises(EnvironmentFailure, match=r"worker 0 .*0 to 2 .*within 2 s"):
-        play(workers, 1)
-    assert not multiprocessing.active_children()
+def test_a_hung_worker_is_named() -> None:
+    with open_workers("probe/both", timeout=5.0) as workers:
+        workers.reset()
+        os.kill(processes(workers)[0], signal.SIGSTOP)
+        with pytest.raises(EnvironmentFailure, match=r"worker 0 .*0 to 2 .*within 5 s"):
+            play(workers, 1)
+        assert not multiprocessing.active_children()
 
 
 def test_a_workers_exception_comes_with_its_traceback(workers: WorkerEnvs) -> None:

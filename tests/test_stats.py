@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -525,14 +524,3 @@ def test_equal_variants_are_rarely_told_apart() -> None:
         ]
         # At most one in twenty in theory, and 300 repetitions are out by 0.013.
         assert np.mean([outcome != "no difference shown" for outcome in told]) < 0.08
-
-
-def test_it_is_fast() -> None:
-    values, curves = rng().normal(size=(51, 5)), rng().normal(size=(14, 5, 200))
-    start = time.perf_counter()
-    estimate(values, rng=rng(), resamples=2000)
-    seconds = time.perf_counter() - start
-    aggregate_curve(curves, rng=rng(), resamples=2000)
-    # A tenth of this on an idle machine.
-    assert seconds < 0.5
-    assert time.perf_counter() - start < 5

@@ -645,7 +645,7 @@ def test_a_cluster_that_does_not_answer_is_told_in_time(
         silent.listen()
         with pytest.raises(ray_sweep.ClusterError, match="within 3 s: is the head node up"):
             launch([job(tmp_path)], options)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert not list(tmp_path.iterdir())
 
 

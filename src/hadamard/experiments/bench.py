@@ -134,18 +134,23 @@ class Lane:
 
 def bench(asked: Bench) -> str:
     """Measure, and return the table."""
-    lines = [
-        f"{asked.env}, torch {torch.__version__}; share of the time by part, health at its "
-        "default interval",
-        f"{'':<16}{'steps/s':>10}{'/ ReLU':>8}" + "".join(f"{part:>13}" for part in PARTS),
-    ]
-    for algorithm in asked.algorithms:
-        for name, (timing, diagnosis) in measure(algorithm, asked).items():
-            if name == "ReLU":
-                baseline = timing.rate
+    heading = f"{asked.env}, torch {torch.__version__}; share of the time by part, health at its "
+    return table(
+        heading + "default interval", {name: measure(name, asked) for name in asked.algorithms}
+    )
+
+
+def table(heading: str, measured: Mapping[str, Mapping[str, tuple[Timing, float]]]) -> str:
+    """Lay out each algorithm's variants: their rates, beside ReLU's, and their shares."""
+    columns = f"{'':<16}{'steps/s':>10}{'/ ReLU':>8}" + "".join(f"{part:>13}" for part in PARTS)
+    lines = [heading, columns]
+    for algorithm, variants in measured.items():
+        baseline, _ = variants["ReLU"]
+        for name, (timing, diagnosis) in variants.items():
             shares = {part: timing.parts.get(part, 0.0) / timing.seconds for part in PARTS}
             shares["health"] = diagnosis * timing.rate
-            row = f"{algorithm + ' ' + name:<16}{timing.rate:>10,.0f}{timing.rate / baseline:>8.2f}"
+            beside = timing.rate / baseline.rate
+            row = f"{algorithm + ' ' + name:<16}{timing.rate:>10,.0f}{beside:>8.2f}"
             lines.append(row + "".join(f"{shares[part]:>13.1%}" for part in PARTS))
     return "\n".join(lines)
 
