@@ -15,6 +15,7 @@ from hadamard.core import checkpoint, optimisers
 from hadamard.core.config import NetSpec, overridden
 from hadamard.core.flat import FlatParameters, moments
 from hadamard.core.jit import Captured
+from hadamard.core.radam import RAdam
 from hadamard.nets.heads import QNetwork
 from hadamard.plasticity.redo import ReDo
 from updates import GRID, agent_of, batch_of
@@ -109,7 +110,7 @@ Optimise = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 OPTIMISERS: dict[str, Optimise] = {
     "Adam": lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-5),
     "fused Adam": lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-5, fused=True),
-    "RAdam": lambda p: torch.optim.RAdam(p, lr=1e-3),
+    "RAdam": lambda p: RAdam(p, lr=1e-3),
 }
 
 
@@ -146,7 +147,7 @@ def plainly(agent: Any) -> Callable[..., None]:
     """Return an agent's update as PyTorch's own parts do it, parameter by parameter."""
     parameters = list(agent.network.parameters())
     settings = {**agent.optimiser.defaults}
-    optimiser = type(agent.optimiser)(parameters, **settings)
+    optimiser = getattr(torch.optim, type(agent.optimiser).__name__)(parameters, **settings)
 
     def learn(*batch: Tensor) -> None:
         optimiser.zero_grad()

@@ -303,7 +303,9 @@ class Trainer:
     def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
-        torch.set_num_threads(train.threads or self._threads)
+        # Beside a GPU, threads that wait for work would only take cores from the environments.
+        own_choice = 1 if self.device.type == "cuda" else self._threads
+        torch.set_num_threads(train.threads or own_choice)
         torch.set_float32_matmul_precision("high" if train.tf32 else "highest")
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()

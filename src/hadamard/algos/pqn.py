@@ -13,6 +13,7 @@ from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
+from hadamard.core.radam import RAdam
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import lambda_returns, successor_values
 from hadamard.core.rollout import Rollout, check_minibatches
@@ -64,8 +65,9 @@ class PQN:
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)
         self.weights = FlatParameters(self.network)
+        compiled = compiler(run.train.compile, device)
         self.optimiser = optimisers.make(
-            torch.optim.RAdam, [self.weights.whole], config.learning_rate, device
+            RAdam, [self.weights.whole], config.learning_rate, device, compiled=compiled
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
@@ -77,7 +79,7 @@ class PQN:
             "random": self.random,
             "counters": self.counters,
         }
-        self.loss = compiler(run.train.compile, device)(self._loss)
+        self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
 
     @property

@@ -58,8 +58,8 @@ class TrainSpec:
     """Atari only: slower emulators whose state can be saved, so that a resumed run equals an
     uninterrupted one bit for bit. All other suites do so anyway."""
     threads: int = 0
-    """CPU threads for torch; 0 leaves it to torch. Small networks are best with 1, above all when
-    several runs share a machine."""
+    """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch. Small networks
+    are best with 1, above all when several runs share a machine."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     compile: Literal["auto", "on", "off"] = "auto"
