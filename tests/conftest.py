@@ -4,6 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# The tensors of tests are small, and threads that wait for each other make a busy machine crawl.
+# Before torch is imported; programs that tests start take it over.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 

@@ -19,13 +19,15 @@ _SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", 
 
 
 def number(value: float) -> str:
-    """Write a score: three digits, or all digits before the point.
+    """Write a score: three digits, or all digits before the point; whole numbers as they are.
 
     Examples:
-        >>> number(12345.6), number(23.456), number(-0.01234)
-        ('12,346', '23.5', '-0.0123')
+        >>> number(12345.6), number(0.4001), number(-0.01234), number(23.0)
+        ('12,346', '0.400', '-0.0123', '23')
     """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if abs(value) >= 999.5 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".")
 
 
 def percent(value: float) -> str:

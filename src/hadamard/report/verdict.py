@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,9 +106,12 @@ def compare(
         ('no difference shown', ('too few seeds (2, at least 3 are needed)',))
     """
     chosen = aggregate_named(aggregate)
+    # Each from where the generator stands now: the very intervals `estimate` gives of either side.
+    mine, other = (
+        estimate(side, chosen, rng=copy.deepcopy(rng), resamples=resamples)
+        for side in (ours, theirs)
+    )
     improvement = probability_of_improvement(ours, theirs, rng=rng, resamples=resamples)
-    mine = estimate(ours, chosen, rng=rng, resamples=resamples)
-    other = estimate(theirs, chosen, rng=rng, resamples=resamples)
     sides = by_task(ours), by_task(theirs)
     counts = [[len(side[task]) for side in sides] for task in sides[0]]
     seeds = min(map(min, counts)), max(map(max, counts))
