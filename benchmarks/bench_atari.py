@@ -3,6 +3,7 @@
     python benchmarks/bench_atari.py                           # PQN on atari/Breakout
     python benchmarks/bench_atari.py --env minatar/breakout --algorithm dqn --set train.compile=on
     python benchmarks/bench_atari.py --peer "CleanRL" "python cleanrl/pqn_atari.py"
+    python benchmarks/bench_atari.py --grow net.width=128 net.width=512 net.width=2048
 
 Everything takes turns in one run, and the middle of three turns is reported:
 
@@ -11,6 +12,9 @@ Everything takes turns in one run, and the middle of three turns is reported:
 - one update: milliseconds, eager and as the device allows (captured on a GPU), with --set as told;
 - seeds: training steps per second of several runs in one process (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns.
+
+With ``--grow`` it measures instead how all of that changes with a setting: one row for each, several
+settings of a row joined by a +, as in ``algo.num_envs=512+algo.minibatches=128``.
 """
 
 from __future__ import annotations
@@ -119,6 +123,25 @@ class Updates:
         return (time.perf_counter() - start) / count
 
 
+def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print a row for each of the settings asked for."""
+    print(f"{'':<48}{'alone':>10}" + "".join(f"{v:>12}{'update':>11}" for v in VARIANTS))
+    for text in asked.grow:
+        settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
+        cells = []
+        for variant in VARIANTS:
+            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+                place = Path(folder) / "run"
+                lane = Lane(asked.algorithm, asked.env, variant, asked.device, place, settings)
+                stack.enter_context(closing(lane))
+                count, workers = lane.trainer.envs.num_envs, lane.trainer.spec.train.env_workers
+                rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(TURNS))
+                took = Updates(lane).seconds(asked.updates)
+                cells.append(f"{rate:>12,.0f}{took * 1e3:>8.3f} ms")
+        limit = alone(asked.env, count, workers, asked.seconds)
+        print(f"{text:<48}{limit:>10,.0f}" + "".join(cells), flush=True)
+
+
 def _setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
@@ -137,10 +160,14 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=50, help="in a row, each turn")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as train.compile=on")
+    parser.add_argument("--grow", nargs="+", help="rows of settings, as algo.num_envs=8")
     parser.add_argument("--peer", nargs=2, action="append", default=[], help="name and command")
     asked = parser.parse_args()
     changes = dict(_setting(text) for text in asked.set)
     print(f"{asked.algorithm} on {asked.env} {' '.join(asked.set)}, {machine()}")
+    if asked.grow:
+        grow(asked, changes)
+        return
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lanes = {}
         for variant in VARIANTS:

@@ -33,7 +33,7 @@ from hadamard.report.figures import VariantStyle
 from hadamard.report.labels import algorithm_name
 from hadamard.report.page import inline, svg, terms_html, write_document
 from hadamard.report.pictures import Picture, draw_all
-from hadamard.report.reading import counted, spanned
+from hadamard.report.reading import counted, number, spanned
 from hadamard.report.runs import FloatArray, RunData, sections
 from hadamard.report.tables import Table
 from hadamard.report.together import SHOWN, Together, combine
@@ -199,7 +199,7 @@ class _Report:
         told = ""
         for one in self.combined.found:
             verdicts = "".join(
-                f"<li>{escape(verdict.sentence(label, one.baseline))}</li>"
+                f"<li>{escape(verdict.sentence(label, one.baseline, number))}</li>"
                 for label, verdict in one.verdicts.items()
             )
             only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
