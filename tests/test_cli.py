@@ -165,6 +165,11 @@ def test_help_explains_every_field(command: Command) -> None:
         said = command(name, "--help")
         assert said.code == 0
         assert "The run folder" in said.out
+    # Only the full report has intervals.
+    plain, _, full = command("report", "--help").out.partition("Any other is a folder")
+    assert "one plain page, with the range of the seeds" in plain
+    assert "interval" not in plain
+    assert "95 % intervals" in full
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -211,7 +216,7 @@ def test_a_suites_defaults_come_with_its_name() -> None:
         ("dqn --device cuda:99", ["--device cuda:99"]),
         ("dqn --train.steps -5", ["--train.steps", "at least 1", "-5"]),
         ("dqn --train.health-every 10", ["--train.health-every 10", "raise the first"]),
-        ("dqn --algo.replay-capacity 3", ["replay of 3", "at least 4"]),
+        ("dqn --algo.replay-capacity 3", ["--algo.replay-capacity: 3 steps", "at least 4"]),
         ("ppo --algo.num-envs 0", ["num_envs", "at least 1", "0"]),
         ("pqn --algo.minibatches 7", ["--algo.minibatches 7", "4096"]),
         ("dqn --algo.learning-rate -1", ["learning rate", "-1"]),
@@ -222,6 +227,9 @@ def test_a_suites_defaults_come_with_its_name() -> None:
         ("pqn --algo.minibatches 0", ["minibatches", "0"]),
         ("ppo --algo.rollout-steps 0", ["rollout", "steps", "0"]),
         ("ppo --algo.epochs 0", ["epochs", "0"]),
+        ("dqn --algo.learning-starts 64", ["--train.steps 64", "--algo.learning-starts is 64"]),
+        ("pqn --train.eval-every 32", ["--train.eval-every 32", "--train.greedy-envs 8"]),
+        ("ppo --algo.minibatches 1024", ["--algo.minibatches 1024", "one transition"]),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_leaves_nothing(
@@ -231,6 +239,8 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
     # Short, should it ever get as far as training.
     rest = {} if "--train.steps" in words else {"--train.steps": 64}
     rest |= {"--train.log-every": 64, "--run-dir": path}
+    if words.startswith("dqn") and "--algo.learning-starts" not in words:
+        rest["--algo.learning-starts"] = 8
     said = command("train", *words.split(), *spoken(rest))
     assert said.code == 2
     assert said.out == ""
@@ -548,10 +558,10 @@ def test_a_mirror_that_fails_does_not_stop_training(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
-        def __init__(self, folder: Path) -> None:
+        def __init__(self, folder: Path, step: int) -> None:
             pass
 
-        def add(self, name: str, value: float, step: int) -> None:
+        def add(self, values: Mapping[str, float], step: int) -> None:
             if step >= 200:
                 raise OSError("the disk of the mirror is gone")
 
@@ -565,7 +575,7 @@ def test_a_mirror_that_fails_does_not_stop_training(
     assert said.err == warning
     assert len(list(Run.open(tmp_path / "run").rows("train"))) == 8
 
-    def refuse(folder: Path) -> None:
+    def refuse(folder: Path, step: int) -> None:
         raise RuntimeError("no mirror today")
 
     monkeypatch.setattr(trackers, "TensorBoard", refuse)
@@ -645,6 +655,10 @@ def test_analyse_diagnoses_all_hidden_layers(
         assert layer in page.read_text()
     assert "<html" in page.read_text()
     assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == files
+    for samples in ("0", "1", "-3"):
+        said = command("analyse", finished, "--samples", samples)
+        assert (said.code, said.out) == (2, "")
+        assert said.err == f"hadamard: --samples must be at least 2, got {samples}\n"
 
 
 def test_a_run_that_was_moved_is_used_where_it_is(command: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ pytest.importorskip("matplotlib")
 from hadamard.report import comparison
 from hadamard.report.comparison import command, write_comparison
 from hadamard.report.reading import notes, reading
-from hadamard.report.runs import RunData, Section, Series, load, sections
+from hadamard.report.runs import RunData, Section, Series, gather, load, sections
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 BUDGET = 1000
@@ -165,8 +165,38 @@ def test_one_run_twice_is_not_two_seeds(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"a.log holds no run"):
         load([log])
     shutil.copytree(first, tmp_path / "copy")
-    with pytest.raises(RunError, match=r"copy and .*a are the same run \(tanh, seed 0\): leave"):
+    with pytest.raises(
+        RunError, match=r"a is the same run as .*copy \(tanh, seed 0\), which is kept"
+    ):
         load([tmp_path])
+
+
+def test_of_copies_the_one_that_came_furthest_is_kept(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", score=[1.0], finished=False)
+    write_run(tmp_path / "b", score=1.0, finished=False)  # its last episode ends with the budget
+    (run,), troubles = gather([tmp_path])
+    assert run.path.name == "b"
+    write_run(tmp_path / "c", score=[3.0])
+    write_run(tmp_path / "d", score=[1.0, 2.0], finished=False)
+    (run,), troubles = gather([tmp_path])
+    assert (run.path.name, run.label) == ("c", "tanh")
+    kept = f"is the same run as {tmp_path / 'c'} (tanh, seed 0), which is kept"
+    assert [trouble.partition(":")[0] for trouble in troubles] == [
+        f"{tmp_path / name} {kept}" for name in "abd"
+    ]
+
+
+def test_a_setting_that_older_runs_lack_makes_no_variant(tmp_path: Path) -> None:
+    write_run(tmp_path / "old", seed=0)
+    write_run(tmp_path / "new", seed=1, algo_clip=0.5)
+    assert labels(tmp_path) == ["tanh"]
+    write_run(tmp_path / "hr", layer="hadamard", algo_clip=0.5)
+    (finding,) = reading(only_section(tmp_path))
+    assert not any("differ in" in detail for detail in finding.details)
+    # Where runs that record it differ in it, it tells them apart.
+    write_run(tmp_path / "other", seed=1, algo_clip=0.1)
+    known = ["tanh, algo.clip 0.1", "tanh, algo.clip 0.5", "tanh, algo.clip unknown"]
+    assert labels(tmp_path) == [*known, "tanh + HR"]
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -218,6 +248,44 @@ def test_the_baseline_is_the_most_alike(tmp_path: Path) -> None:
     assert baseline.label == "tanh + LayerNorm"
 
 
+def test_the_baseline_has_the_same_budget_if_there_is_one(tmp_path: Path) -> None:
+    plain = [("relu", 1000), ("relu", 200), ("tanh", 1000), ("elu", 500)]
+    kinds = [("plain", *kind) for kind in plain]
+    kinds += [("hadamard", "tanh", 200), ("hadamard", "tanh", 1000)]
+    for i, (layer, activation, steps) in enumerate(kinds):
+        write_run(tmp_path / str(i), layer=layer, activation=activation, steps=steps)
+    section = only_section(tmp_path)
+    pairs = {v.label: (section.baseline(v), section.without_layer(v)) for v in section.variants}
+    named = {
+        label: tuple(other.label if other else None for other in others)
+        for label, others in pairs.items()
+    }
+    long, short = "ReLU, train.steps 1000", "ReLU, train.steps 200"
+    assert named == {
+        "ELU": (None, None),
+        long: ("ELU", None),
+        short: (long, None),
+        "tanh": (long, None),
+        "tanh + HR, train.steps 1000": ("tanh", "tanh"),
+        "tanh + HR, train.steps 200": (short, None),  # not tanh of 1000 steps
+    }
+
+
+@pytest.mark.parametrize("settings", [{}, {"algo_lambda_": 0.9}])
+def test_another_budget_alone_gets_no_verdict(tmp_path: Path, settings: dict[str, Any]) -> None:
+    for seed in range(4):
+        write_run(tmp_path / f"long{seed}", seed, score=5.0 + seed)
+        write_run(tmp_path / f"short{seed}", seed, score=1.0, steps=200, **settings)
+    section = only_section(tmp_path)
+    long, short = (variant.label for variant in section.variants)
+    (finding,) = reading(section)
+    assert (
+        finding.headline == f"{short} against {long}: the budgets differ, so they are not compared."
+    )
+    assert finding.details[0] == "Final score: 1 (4 seeds, each the same)."
+    assert "against" not in "".join(finding.details)
+
+
 # Numbers
 
 
@@ -254,6 +322,20 @@ def test_curves_and_finals_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(dormant, [[0.5, 0.5], [np.nan, 0.7]])
     _, rank = variant.health_curve("effective_rank")
     np.testing.assert_allclose(rank, [[3, 3], [np.nan, np.nan]])
+
+
+def test_the_greedy_score_is_of_the_last_tenth_of_the_budget(tmp_path: Path) -> None:
+    played = {100: 1.0, 899: 2.0, 900: 5.0, 950: 6.0, 1000: 10.0}
+    for name, steps in {"a": [*played], "b": [100, 899]}.items():
+        folder = write_run(tmp_path / name, seed=len(steps))
+        rows = [json.dumps({"step": step, "score": played[step]}) for step in steps]
+        (folder / "eval.jsonl").write_text("\n".join(rows) + "\n")
+    late, early = load([tmp_path])
+    assert late.final("greedy") == 7
+    assert np.isnan(early.final("greedy"))
+    write_comparison(tmp_path / "page.html", [late, early], title="Greedy")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("played alongside that ended in the last 10 % of the budget") == 2
 
 
 def test_an_unfinished_run_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
@@ -464,7 +546,7 @@ def test_page_is_complete_escaped_and_reproducible(page: Path, tmp_path: Path) -
     assert "PQN on suite/&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in text
     assert not re.search(r'(src|href)="?(https?:)?//', text.replace("http://www.w3.org", ""))
     assert "9 runs, 8 finished" in text
-    assert "how it began (100 steps)" in text
+    assert "a tenth of the way (100 steps)" in text
     assert "how it ended (900 steps)" in text
     assert "(1 at 1,000 steps)" in text  # the unfinished run in the table
     assert "Not measured at the end: tanh + &lt;b&gt;&amp;" in text

@@ -27,6 +27,7 @@ from hadamard.core import checkpoint, config, discover, optimisers
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.explore import epsilon_greedy
+from hadamard.core.radam import RAdam
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Draw, Replay
 from hadamard.core.returns import generalised_advantages, lambda_returns, successor_values
@@ -383,7 +384,9 @@ def test_every_transition_is_as_likely_as_any_other() -> None:
 
 def test_an_empty_or_too_small_replay_says_so() -> None:
     stream = Stream(2, 4)
-    with pytest.raises(ValueError, match="replay of 31 for 2 environments is too small.* 32 are"):
+    with pytest.raises(
+        ValueError, match="replay-capacity: 31 steps of 2 environments are too few.* 32 are"
+    ):
         Replay(stream.spec, 2, 31, CPU)
     replay = Replay(stream.spec, 2, 32, CPU)
     replay.begin(stream.obs())
@@ -609,6 +612,22 @@ def test_numpy_scalars_become_plain_numbers(tmp_path: Path) -> None:
     assert same(state, {"a": 3, "b": 0.5, "c": True})
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RAdam, RAdam])
+def test_an_optimisers_state_moves_to_the_device_of_its_weights(kind: Any) -> None:
+    weights = nn.Parameter(torch.ones(3))
+    saved = optimisers.make(kind, [weights], 0.1, CPU)
+    weights.grad = torch.ones(3)
+    saved.step()
+    elsewhere = nn.Parameter(torch.ones(3, device="meta"))
+    options = {} if kind is RAdam else {"capturable": True}
+    again = kind([elsewhere], lr=0.1, **options)
+    optimisers.OptimiserState(again).load_state_dict(optimisers.OptimiserState(saved).state_dict())
+    held = again.state[elsewhere]
+    assert {name: value.device.type for name, value in held.items()} == dict.fromkeys(held, "meta")
+    # How a device computes is not a checkpoint's to say.
+    assert again.param_groups[0].get("capturable", True)
+
+
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RAdam])
 def test_a_restored_optimiser_goes_on_exactly(tmp_path: Path, kind: Any) -> None:
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -699,6 +718,38 @@ def three_saves(folder: Path) -> list[Path]:
         state = {"step": step, "weight": torch.full((3,), float(step))}
         checkpoint.save(folder, step, {"part": Holder(state)})
     return sorted(folder.glob("step-*"), reverse=True)
+
+
+def test_a_damaged_older_checkpoint_does_not_stop_the_next_save(tmp_path: Path) -> None:
+    class Kept:
+        def save_increment(self, folder: Path) -> dict[str, Any]:
+            return {"chunks": []}
+
+        def prune(self, folder: Path, kept: list[Any]) -> None:
+            pruned.append(len(kept))
+
+    pruned: list[int] = []
+    checkpoint.save(tmp_path, 1, {"replay": Kept()})
+    (tmp_path / "step-000000000001" / "state.json").write_text('{"parts": {')
+    checkpoint.save(tmp_path, 2, {"replay": Kept()})
+    assert (tmp_path / "step-000000000002").is_dir()
+    assert pruned == [1]  # what the damaged one needs is not known
+    checkpoint.save(tmp_path, 3, {"replay": Kept()})
+    assert pruned == [1, 2]
+
+
+def test_a_generator_of_another_kind_is_refused() -> None:
+    ours = Random(0)
+    with pytest.raises(ValueError, match="another kind of device cannot go on on cpu.*--device"):
+        ours.load_state_dict({"generator": torch.zeros(16, dtype=torch.uint8)})
+
+
+def test_a_seeded_draw_leaves_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeded a GPU"))
+    with seeded(3):
+        first = torch.rand(2)
+    with seeded(3):
+        assert torch.equal(torch.rand(2), first)
 
 
 def test_only_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:

@@ -111,6 +111,9 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     while again.step < spec.train.steps or not again.agent.settled:
         again.start_step()
         again.finish_step()
+    (held,) = again.agent.optimiser.state.values()
+    assert held["step"].device.type == DEVICE.type
+    assert int(held["step"]) == again.agent.counters["updates"]  # counted on in the graph
     changed = [
         not torch.equal(a, b) for a, b in zip(saved, again.agent.network.parameters(), strict=True)
     ]

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor, nn
 
-from hadamard import diagnose, envs, train
+from hadamard import envs, train
 from hadamard.algos.mrq import MRQ, NET, Config
-from hadamard.analyse import hidden_layers
+from hadamard.analyse import examine, hidden_layers
 from hadamard.core.augment import ShiftedObservations, shifted
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec, overridden
 from hadamard.core.jit import compiler, jit
@@ -1030,8 +1030,12 @@ def test_exploration_is_uniform_at_first_and_then_noise_on_the_policy() -> None:
 
 def test_a_replay_without_a_subsequence_is_refused() -> None:
     agent, played = made("track", {"algo.random_steps": 3})
-    with pytest.raises(RuntimeError, match="no subsequence can be drawn yet.*--algo.random-steps"):
+    with pytest.raises(ValueError, match="the 5 steps of a draw yet: raise --algo.random-steps"):
         play(agent, played, 5)
+    # Episodes of 8 steps, cut off: none is ever long enough.
+    agent, played = made("track", {"algo.random_steps": 30, "algo.encoder_horizon": 9})
+    with pytest.raises(ValueError, match="the 9 steps of a draw.*lower --algo.encoder-horizon"):
+        play(agent, played, 35)
 
 
 @pytest.mark.parametrize("layer", ["plain", "hadamard"])
@@ -1039,7 +1043,9 @@ def test_zs_and_zsa_are_diagnosed(layer: str) -> None:
     agent, _ = made("track84", {"net.layer": layer, "algo.hidden_width": 12})
     names = hidden_layers(agent.network, "all")
     obs = torch.randint(256, (64, 9, 84, 84), dtype=torch.uint8)
-    zs, zsa = diagnose(agent.network, obs, names)
+    # What the variants change comes last, though zsa is computed after it.
+    zsa, zs = examine(agent.network, obs, TrainSpec(health_layers="all"), 0, 0)
+    assert hidden_layers(agent.network, "last") == [zs.name] == names[-1:]
     assert (zs.name, zs.neurons) == ("encoder.state.layers.4", 16)
     assert (zsa.name, zsa.neurons) == ("encoder.state_action.zsa", 12)
     assert zs.readers == ("policy.first",)
@@ -1113,7 +1119,7 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
     assert rows["train"] != other["train"]
     assert not all(torch.equal(weights[name], different[name]) for name in weights)
     layers = [layer["name"] for layer in rows["health"][0]["layers"]]
-    assert layers == ["encoder.state.layers.2", "encoder.state_action.zsa"]
+    assert layers == ["encoder.state_action.zsa", "encoder.state.layers.2"]
     assert [row["step"] for row in rows["eval"]] == [0, 0, 60, 60, 120, 120]
     assert {
         "loss",

@@ -21,6 +21,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from hadamard.report.figures import RED, new_figure
+from hadamard.report.page import svg
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -91,6 +92,20 @@ def test_page_is_complete_escaped_and_reproducible(tmp_path: Path) -> None:
         assert f"<td>{layer.effective_rank} / {layer.full_rank}</td>" in text
     for line in report.verdict().splitlines():
         assert line.replace("'", "&#x27;") in text
+
+
+def test_only_coordinates_are_shortened_on_a_page() -> None:
+    figure = new_figure(4, 2)
+    axes = figure.subplots()
+    axes.plot([1 / 3, 2 / 3], [1 / 3, 1])
+    axes.set_xticks([1 / 3, 2 / 3], ["learning_rate 0.0001", "0.0002"])
+    axes.set_yticks([0.333], ["0.005 > 0.004"])
+    text = svg(figure, "small")
+    for label in ("learning_rate 0.0001", "0.0002", "0.005 &gt; 0.004"):
+        assert f">{label}</text>" in text
+    lines = re.findall(r' d="(M[^"]*)"', text)
+    assert lines
+    assert not any(re.search(r"\d\.\d{3}", line) for line in lines)
 
 
 def comparison(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -166,7 +167,7 @@ def test_every_arm_makes_an_agent(all_jobs: AllJobs, tmp_path: Path) -> None:
         for job in arms.values():
             if scale == "minatar" and job.algorithm in ("dqn", "ppo", "pqn"):
                 continue  # as in the smoke scale, but wider
-            changes: dict[str, Any] = {"train.eval_every": 0, "train.steps": 1_000}
+            changes: dict[str, Any] = {"train.eval_every": 0, "train.steps": 20_000}
             changes |= {"train.health_samples": 2, "run_dir": str(tmp_path)}
             Trainer(job.algorithm, overridden(job.spec, changes)).close()
 
@@ -179,8 +180,7 @@ def test_densities_are_written_when_they_are_shown(experiment: Experiment, scale
         for share in experiment.kde_at:
             assert share * train.steps % train.checkpoint_every == 0
             assert share * train.steps % train.health_every == 0
-        evaluated = any(panel.score == "evaluation" for panel in experiment.panels)
-        if evaluated and job.algorithm in ("simbav2", "mrq"):
+        if job.algorithm in ("simbav2", "mrq"):
             assert 0 < train.eval_every <= 0.05 * train.steps
 
 
@@ -361,7 +361,10 @@ def test_an_experiment_runs_from_beginning_to_end(command: Command, tmp_path: Pa
     code, out, _ = command(*words)
     assert code == 0
     assert "2 finished" in out
-    assert f"hadamard report {tmp_path / 'smoke'}" in out
+    # The command it names gives the report that has the paper's numbers.
+    told = out.splitlines()[-1].partition("make the report with: hadamard ")[2]
+    assert cli.main(shlex.split(told)) == 0
+    assert "Beside the paper" in (tmp_path / "smoke" / "report" / "index.html").read_text()
     jobs = paper.jobs("fig-kde", "smoke", tmp_path)
     assert len(jobs) == 2
     for job in jobs:
@@ -403,6 +406,16 @@ def test_tasks_are_chosen_with_or_without_their_suite() -> None:
     assert Options().launcher == "local"
 
 
+@every_scale
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+def test_a_share_of_every_experiment_is_made_of_valid_runs(scale: str, share: float) -> None:
+    # A plan checks all that a run would be refused for.
+    runs = reproduce.plan(reproduce.Asked(("all",), scale, Path("nowhere"), seeds=1, share=share))
+    assert {run.job.algorithm for run in runs} == {"dqn", "ppo", "pqn", "simbav2", "mrq"}
+    for run in runs:
+        assert run.job.spec.train.health_every > 0
+
+
 def test_a_share_of_the_budget_shortens_what_is_counted_in_steps(command: Command) -> None:
     (whole,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1)
     (part,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1, share=0.4)
@@ -414,6 +427,18 @@ def test_a_share_of_the_budget_shortens_what_is_counted_in_steps(command: Comman
     for name in counted:
         assert after[name] == pytest.approx(0.4 * before[name])
     assert whole.path.name.replace("300k", "120k") == part.path.name
+    # No run ends before it begins to learn, or has diagnoses on the same observations.
+    (least, *_) = paper.jobs("fig-simbav2", "minatar", "runs", seeds=1, share=0.05)
+    assert (least.spec.train.steps, least.spec.algo.learning_starts) == (1_000, 50)
+    assert least.spec.train.health_every == least.spec.train.health_samples == 1_024
+    (least, *_) = paper.jobs("fig-mrq", "minatar", "runs", seeds=1, share=0.05)
+    assert least.spec.algo.random_steps == 50
+    # What is too little even so is told as what was asked for.
+    broken = Job("dqn", overridden(part.spec, {"train.health_every": 10}))
+    with pytest.raises(ValueError, match="^--share 0.4 is too little for dqn_minatar.*: --train"):
+        reproduce._check(broken, 0.4)
+    with pytest.raises(ValueError, match="^--train.health-every 10 leaves no room"):
+        reproduce._check(broken, 1.0)
     for share in ("0", "1.5"):
         code, _, err = command("fig-dqn", "--share", share)
         assert code == cli.WRONG

@@ -19,6 +19,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from hadamard.cli import main
 from hadamard.core.run import RunError
+from hadamard.experiments.paper import ATARI_8
 from test_comparison import BUDGET, measured, write_run
 
 pytest.importorskip("matplotlib")
@@ -26,10 +27,11 @@ from hadamard.report import beside_paper, charts, rows
 from hadamard.report.dormancy import dormancy_table
 from hadamard.report.figures import VariantStyle
 from hadamard.report.folder import write_report
+from hadamard.report.imported import read_curves
 from hadamard.report.run_tables import mean_of
 from hadamard.report.runs import gather, load, sections
 from hadamard.report.tables import Table, escape_tex
-from hadamard.report.together import combine, normalisation_of
+from hadamard.report.together import SHOWN, combine, normalisation_of
 
 TASKS = ("minatar/breakout", "minatar/asterix", "odd/<i>&_%")
 VARIANTS = {"tanh": ("plain", "tanh"), "tanh + HR": ("hadamard", "tanh"), "ReLU": ("plain", "relu")}
@@ -76,7 +78,16 @@ def test_every_figure_and_table_is_there_in_both_formats(report: Path) -> None:
     health = ("dormant-neurons", "effective-rank", "hidden-bias", "contributions")
     for task in ("minatar-breakout", "minatar-asterix", "odd-i-_"):
         assert {f"{kind}-dqn-on-{task}" for kind in ("score", *health)} <= figures
-    together = ("iqm", "mean", "median", "optimality_gap", "improvement", "profile", "tasks")
+    together = (
+        "iqm",
+        "iqm-curve",
+        "mean",
+        "median",
+        "optimality_gap",
+        "improvement",
+        "profile",
+        "tasks",
+    )
     assert {f"{kind}-dqn" for kind in together} <= figures
     kde = {f"kde-dqn-on-minatar-breakout-{i}-{w}" for i in (1, 2, 3) for w in ("first", "last")}
     assert kde <= figures
@@ -90,6 +101,13 @@ def test_every_figure_and_table_is_there_in_both_formats(report: Path) -> None:
         assert lines
         assert all(None not in line and None not in line.values() for line in lines)
         check_tex((report / "tables" / f"{name}.tex").read_text())
+
+
+def test_no_figure_is_written_over_another(tmp_path: Path) -> None:
+    for name, env in {"a": "odd/one two", "b": "odd/one-two"}.items():
+        write_run(tmp_path / name, env=env)
+    with pytest.raises(ValueError, match="two figures would be written to .*score-pqn-on-odd-one"):
+        write_report(tmp_path / "out", load([tmp_path]), "Clash")
 
 
 def check_tex(text: str) -> None:
@@ -228,14 +246,127 @@ def test_dormancy_is_set_beside_what_theory_predicts(tmp_path: Path) -> None:
     assert found.data["task"] == ["minatar/asterix", "minatar/breakout", "mean of 2 tasks"]
     assert set(found.data["variant"]) == {"ReLU + HR"}
     assert found.data["without"] == pytest.approx([0.1, 0.3, 0.2])
-    assert found.data["predicted"] == pytest.approx([0.19, 0.51, 0.36])
+    # Of the tasks' predictions the mean: that of the mean, 2 * 0.2 - 0.2^2, would be 0.36.
+    assert found.data["predicted"] == pytest.approx([0.19, 0.51, 0.35])
     assert found.data["measured"] == pytest.approx([0.1, 0.5, 0.3])
     assert found.data["measured_change"] == pytest.approx([0, 2 / 3, 0.5])
-    assert found.shown["predicted change"] == ["+90 %", "+70 %", "+80 %"]
+    assert found.shown["predicted change"] == ["+90 %", "+70 %", "+75 %"]
     # Student's t of 0.4, 0.5 and 0.6: 4.3027 standard errors of 0.1 / sqrt(3).
     assert found.data["measured_high"][1] == pytest.approx(0.5 + 0.43027 / math.sqrt(3), abs=1e-4)
     without_hr = sections(load(list(tmp_path.glob("*plain*"))))
     assert dormancy_table(without_hr) is None
+
+
+@pytest.mark.parametrize(
+    "plain", [{"activation": "relu"}, {"redo": True}, {"steps": 500}, {"layer": "layernorm"}]
+)
+def test_what_hr_does_is_told_against_its_own_activation_only(
+    tmp_path: Path, plain: dict[str, Any]
+) -> None:
+    """Any other network would be another baseline, and the change not that of HR."""
+    health = [measured(0.5, 3.0, 0.0)]
+    write_run(tmp_path / "hr", layer="hadamard", algorithm="dqn", health=health)
+    write_run(tmp_path / "plain", algorithm="dqn", health=health, **plain)
+    assert dormancy_table(sections(load([tmp_path]))) is None
+    found = beside_paper.paper_table(sections(load([tmp_path])))
+    assert found is None or "without HR" not in "".join(found[0].data["paper_unit"])
+    write_run(tmp_path / "tanh", seed=9, algorithm="dqn", health=health)
+    assert dormancy_table(sections(load([tmp_path]))) is not None
+    found = beside_paper.paper_table(sections(load([tmp_path])))
+    assert found is not None
+    assert "% of that without HR" in found[0].data["paper_unit"]
+
+
+def arms(folder: Path, dormant: dict[tuple[str, str], float], steps: int, **options: Any) -> None:
+    """Write DQN runs of layers and activations with these dormant fractions and scores."""
+    for (layer, activation), share in dormant.items():
+        name = "-".join([layer, activation, str(steps), *map(str, options.values())])
+        write_run(
+            folder / name.replace("/", "-"), layer=layer, activation=activation, steps=steps,
+            score=[0.0, 10 * share], health=[measured(share, 3.0, 0.0)], algorithm="dqn", **options,
+        )  # fmt: skip
+
+
+RELU, TANH, TANH_HR = ("plain", "relu"), ("plain", "tanh"), ("hadamard", "tanh")
+
+
+def paper_rows(folder: Path) -> tuple[dict[tuple[str, str, str], tuple[float, int]], list[str]]:
+    """Return our numbers and their budgets, by place, arm and measure; and the notes."""
+    found = beside_paper.paper_table(sections(load([folder])))
+    if found is None:
+        return {}, []
+    data = found[0].data
+    keys = zip(data["where"], data["paper_variant"], data["measure"], strict=True)
+    numbers = zip(data["ours"], data["ours_steps"], strict=True)
+    return dict(zip(keys, numbers, strict=True)), found[1]
+
+
+def test_numbers_beside_the_paper_are_of_one_budget(tmp_path: Path) -> None:
+    arms(tmp_path, {RELU: 0.8, TANH: 0.4, TANH_HR: 0.3}, steps=20_000)
+    arms(tmp_path, {RELU: 0.6, TANH: 0.5}, steps=100_000)
+    arms(tmp_path, {TANH: 0.9, TANH_HR: 0.9}, steps=3_000)
+    ours, notes = paper_rows(tmp_path)
+    # HR has runs of 20,000 and 3,000 steps: the first is what it shares with all.
+    assert ours["Table 1", "tanh", "dormant_fraction"] == (pytest.approx(0.4), 20_000)
+    assert ours["Table 1", "tanh + HR", "change"] == (pytest.approx(-25), 20_000)
+    assert ours["Table 2, + HR", "tanh + HR", "change"] == (pytest.approx(-62.5), 20_000)
+    assert {steps for _, steps in ours.values()} == {20_000}
+    (note,) = notes
+    assert "here it is 1 task of minatar, 20,000 steps, 1 seed." in note
+    assert note.endswith("Runs of 3,000 or 100,000 steps are left out.")
+
+
+def test_the_scales_own_budget_is_preferred_to_a_longer_one(tmp_path: Path) -> None:
+    arms(tmp_path, {RELU: 0.6, TANH_HR: 0.3}, steps=300_000)  # what MinAtar's scale has
+    arms(tmp_path, {RELU: 0.5, TANH_HR: 0.5}, steps=400_000)
+    ours, _ = paper_rows(tmp_path)
+    assert {steps for _, steps in ours.values()} == {300_000}
+
+
+def test_arms_without_a_common_budget_are_not_set_beside_the_paper(tmp_path: Path) -> None:
+    arms(tmp_path, {RELU: 0.6}, steps=20_000)
+    arms(tmp_path, {TANH_HR: 0.3}, steps=100_000)
+    assert paper_rows(tmp_path) == ({}, [])
+
+
+def test_the_protocol_is_that_of_the_numbers(tmp_path: Path) -> None:
+    """Tasks and seeds that are not in the numbers do not make the paper's protocol."""
+    budget = 10_000_000
+    all_done, some_done = tmp_path / "all", tmp_path / "some"
+    for task in ATARI_8:
+        for seed in (0, 1):
+            arms(all_done, {RELU: 0.6, TANH_HR: 0.3}, budget, env=task, seed=seed)
+            dormant = 1.0 if task == ATARI_8[0] else 0.6
+            finished = task != ATARI_8[0] and (task, seed) != (ATARI_8[1], 0)
+            arms(some_done, {RELU: dormant}, budget, env=task, seed=seed)
+            arms(some_done, {TANH_HR: 0.3}, budget, env=task, seed=seed, finished=finished)
+    _, (note,) = paper_rows(all_done)
+    assert "here it is 8 tasks of atari, 10,000,000 steps, 2 seeds." in note
+    assert note.endswith("The tasks and the budget are the paper's.")
+    ours, (note,) = paper_rows(some_done)
+    assert "here it is 7 tasks of atari, 10,000,000 steps, 1 to 2 seeds." in note
+    assert "That is another protocol" in note
+    assert f"{ATARI_8[0]} is left out: tanh + HR has no final score there." in note
+    assert note.endswith("3 unfinished runs are left out.")
+    # Without the task that HR has not finished, where all of ReLU's neurons are dormant.
+    assert ours["Observation 1", "ReLU", "dormant_fraction"] == (pytest.approx(0.6), budget)
+
+
+def test_all_tasks_together_compare_only_equal_budgets(tmp_path: Path) -> None:
+    for env in TASKS[:2]:
+        for seed in range(4):
+            arms(tmp_path, {RELU: 0.6, TANH: 0.4}, 1000, env=env, seed=seed)
+            arms(tmp_path, {RELU: 0.1}, 200, env=env, seed=seed)
+    ((one,), _) = combine(sections(load([tmp_path])))
+    long, short = "ReLU, train.steps 1000", "ReLU, train.steps 200"
+    assert (one.baseline, list(one.verdicts), one.other_budget) == (long, ["tanh"], [short])
+    page = write_report(tmp_path / "out", load([tmp_path]), "Budgets").read_text()
+    assert f"<li>{short} against {long}: the budgets differ" in page
+    told = {
+        line["variant"]: line["against_baseline"]
+        for line in table(tmp_path / "out", "aggregates-dqn")
+    }
+    assert told == {long: "baseline", short: "not compared", "tanh": "lower"}
 
 
 def test_no_paper_number_without_an_experiment_of_it(tmp_path: Path) -> None:
@@ -250,6 +381,86 @@ def test_normalisations() -> None:
     assert normalisation_of("mrq", ["dmc/dog-run"]) == "per_thousand"
     assert normalisation_of("other", ["atari/Pong"]) == "human_normalised"
     assert normalisation_of("dqn", ["atari/Pong", "dmc/dog-run"]) == "baseline_min_max"
+
+
+def test_another_normalisation_may_be_asked_for(tmp_path: Path) -> None:
+    for env in ("atari/Breakout", "atari/Pong"):
+        for seed in range(2):
+            write_run(tmp_path / f"{env[6:]}{seed}", seed, "plain", "relu", env=env)
+    found = sections(load([tmp_path]))
+    ((own,), _), ((asked,), _) = combine(found), combine(found, by="raw")
+    assert (own.normalisation, asked.normalisation) == ("human_normalised", "raw")
+    raw = found[0].variants[0].finals("score")
+    np.testing.assert_allclose(asked.scores["ReLU"][found[0].env], raw)
+    # PQN's aggregate can be read in two ways, and both are shown.
+    assert own.algorithm == "pqn"
+    assert set(own.shown) - set(SHOWN) == {"median_of_runs"}
+    write_report(tmp_path / "out", load([tmp_path]), "Both")
+    assert "median_of_runs" in table(tmp_path / "out", "aggregates-pqn")[0]
+    assert (tmp_path / "out" / "figures" / "median_of_runs-pqn.svg").exists()
+
+
+CURVES = """method,env,seed,step,score
+DrQ-v2,minatar/breakout,0,0,1
+DrQ-v2,minatar/breakout,0,1000,5
+DrQ-v2,minatar/breakout,1,1000,7
+XQC,atari/Pong,0,1000,7
+"""
+
+
+def test_curves_of_other_methods_are_drawn_beside_ours(runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "curves.csv"
+    file.write_text(CURVES)
+    drqv2, xqc = read_curves(file)
+    assert (drqv2.method, drqv2.env, xqc.env) == ("DrQ-v2", "minatar/breakout", "atari/Pong")
+    np.testing.assert_array_equal(drqv2.scores, [[1, 5], [np.nan, 7]])
+    out = tmp_path / "out"
+    assert main(["report", str(runs), "-o", str(out), "--curves", str(file)]) == 0
+    page = (out / "index.html").read_text()
+    assert "Dotted: DrQ-v2, as supplied with --curves" in page
+    assert '<li data-variant="DrQ-v2">' in page
+    assert "XQC" not in page  # of a task there are no runs of
+    data = re.search(r'id="charts">(.*?)</script>', page)
+    assert data
+    lines = {
+        chart["name"]: {line["label"]: line for line in chart["lines"]}
+        for chart in json.loads(data.group(1))
+    }
+    assert lines["score-dqn-on-minatar-breakout"]["DrQ-v2"]["x"] == [0, 1000]
+    assert "DrQ-v2" not in lines["score-dqn-on-minatar-asterix"]
+    assert not any("DrQ-v2" in str(line) for line in table(out, "aggregates-dqn"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "cannot be read"),
+        ("method,env,step,score\n", "has no column seed: its first line must name method, env"),
+        ("method,env,seed,step,score\n", "holds no curve"),
+        ("method,env,seed,step,score\na,minatar/asterix,0,1k,2\n", "line 2: .* got '1k' and '2'"),
+        ("method,env,seed,step,score\na,minatar/asterix,0\n", "line 2: .* got None and None"),
+        ("method,env,seed,step,score\na,atari/Pong,0,1,2\n", "curves on atari/Pong, and the runs"),
+    ],
+)
+def test_curves_that_cannot_be_used_are_told(
+    text: str | None, told: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "curves.csv"
+    if text is not None:
+        file.write_text(text)
+    assert main(["report", str(runs), "-o", str(tmp_path / "o"), "--curves", str(file)]) == 2
+    assert re.search(told, capsys.readouterr().err)
+    assert main(["report", str(runs), "-o", str(tmp_path / "o.html"), "--curves", str(file)]) == 2
+    assert "name a folder with -o" in capsys.readouterr().err
+    assert not (tmp_path / "o.html").exists()
+
+
+def test_densities_are_shown_a_tenth_of_the_way_and_at_the_end(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", snapshots=[10, 90, 100, 500, 900])
+    write_run(tmp_path / "b", seed=1, snapshots=[10, 90])
+    long, short = load([tmp_path])
+    assert [snapshot.step for snapshot in long.snapshots] == [100, 900]
+    assert [snapshot.step for snapshot in short.snapshots] == [90]
 
 
 def test_a_chart_shows_means_intervals_and_seeds() -> None:
@@ -401,7 +612,7 @@ def test_the_page_tells_all_faults_and_goes_on(
     for told in (
         "bad/config.json is damaged",
         "alien/config.json lacks spec.env",
-        "are the same run (tanh, net.width 4, seed 2): leave one of them out",
+        "(tanh, net.width 4, seed 2), which is kept: leave one of them out",
         "line 11 of ",
         "tanh + HR, seed 0, is not finished (20% of its steps)",
         "PQN on minatar/breakout: runs of the same variant have different settings (net.width)",

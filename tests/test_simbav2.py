@@ -432,13 +432,29 @@ def play(agent: SimbaV2, played: Any, steps: int) -> list[Any]:
     return told
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"algo__bins": 1}, "--algo.bins of at least 2 .got 1"),
+        ({"algo__return_limit": 0.0}, "--algo.return-limit .got 0"),
+        ({"algo__actor_width": 0}, "--algo.actor-width must be at least 1, got 0"),
+        ({"algo__critic_blocks": 0}, "--algo.critic-blocks must be at least 1, got 0"),
+        ({"net__layer": "layernorm"}, "--net.layer layernorm"),
+        ({"net__where": "conv"}, "--net.where conv"),
+    ],
+)
+def test_impossible_networks_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        small(**changes)
+
+
 def test_learning_begins_when_it_is_time_and_the_rate_falls() -> None:
     agent, played = small(train__steps=400, algo__learning_starts=80)
     told = play(agent, played, 100)
     assert [metrics is not None for metrics in told] == [i >= 19 for i in range(100)]
-    assert agent.counters["updates"] == 2 * 81
-    # 200 updates were planned; the last of 162 was made at the rate of 161.
-    expected = 1e-4 - 5e-5 * 161 / 200
+    assert agent.counters["updates"] == 2 * 4 * 81  # two for each of four environments' steps
+    # 800 updates were planned; the last of 648 was made at the rate of 647.
+    expected = 1e-4 - 5e-5 * 647 / 800
     assert agent.rate.rate.item() == pytest.approx(expected)
     assert agent.schedules()["learning_rate"] == pytest.approx(expected)
     for module in (agent.actor, agent.critic):

@@ -273,6 +273,27 @@ def test_a_run_killed_half_way_is_gone_on_with(tmp_path: Path, whole: Job) -> No
     assert rows(made.path) == rows(whole.path)
 
 
+def test_a_run_that_somebody_else_stops_is_gone_on_with(tmp_path: Path, whole: Job) -> None:
+    made = job(tmp_path)
+    stopped: list[int] = []
+
+    def stop() -> None:
+        until(lambda: step(made) >= 400)
+        pid = holder(made.path)
+        assert pid
+        os.kill(pid, signal.SIGTERM)
+        stopped.append(pid)
+
+    other = threading.Thread(target=stop)
+    other.start()
+    outcome = Supervisor(made, retries=0).run()
+    other.join()
+    assert stopped
+    assert (outcome.state, outcome.attempts) == ("finished", 1)
+    assert "stopped and saved" in made.log.read_text()
+    assert rows(made.path) == rows(whole.path)
+
+
 def test_a_run_begun_twice_is_made_once(tmp_path: Path, whole: Job) -> None:
     made = job(tmp_path)
     outcomes = []
@@ -352,6 +373,40 @@ def test_a_killed_driver_loses_nothing(
         assert steps == list(range(50, 50 * len(steps) + 1, 50))
 
 
+def test_stopping_one_driver_leaves_the_runs_of_another_alone(
+    tmp_path: Path, driver: Callable[..., subprocess.Popen[str]]
+) -> None:
+    made = runs_in(tmp_path)
+    words = sweep_words(tmp_path, "--jobs", "2", steps=STEPS)
+    first = driver(*words)
+    held: dict[str, int] = {}
+
+    def all_held() -> bool:
+        """Hold the runs as they begin: none is over before the second driver waits for it."""
+        for run in made:
+            begun = (run.path / "config.json").exists()
+            if begun and run.name not in held and (pid := holder(run.path)):
+                os.kill(pid, signal.SIGSTOP)
+                held[run.name] = pid
+        return len(held) == len(made)
+
+    until(all_held)
+    second = driver(*words)
+    until(lambda: all("waiting for process" in run.log.read_text() for run in made))
+    second.terminate()
+    told, _ = second.communicate(timeout=120)
+    assert second.returncode == 75, told
+    assert {run.name: holder(run.path) for run in made} == held
+    for pid in held.values():
+        os.kill(pid, signal.SIGCONT)
+    told, _ = first.communicate(timeout=120)
+    assert first.returncode == 0, told
+    assert told.endswith("2 finished\n")
+    assert [state(run) for run in made] == ["finished"] * 2
+    for run in made:
+        assert "stopped and saved" not in run.log.read_text()
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", *sweep_words(tmp_path, "--dry-run", steps=300)]
     assert main(words) == 0
@@ -364,6 +419,27 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.endswith("2 finished\n")
     config = Run(runs_in(tmp_path)[1].path).config["spec"]
     assert (config["net"]["activation"], config["train"]["steps"]) == ("tanh", 300)
+
+
+def test_a_dry_run_refuses_what_the_sweep_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *sweep_words(tmp_path, "--jobs", "2", steps=300)]
+    assert main(words) == 0
+    dry = ["sweep", *sweep_words(tmp_path, "--dry-run", steps=300)]
+    capsys.readouterr()
+    assert main(dry) == 0
+    assert capsys.readouterr().out.count("finished ") == 2
+    # Finished, but with other settings than are asked for now.
+    assert main(["sweep", *sweep_words(tmp_path, "--dry-run", steps=400)]) == 2
+    assert "train.steps: 300 there, 400 asked for" in capsys.readouterr().err
+    config = runs_in(tmp_path)[0].path / "config.json"
+    config.write_text(config.read_text()[:100])
+    for refused in (dry, words):
+        assert main(refused) == 2
+        told = capsys.readouterr().err
+        assert f"{config} is damaged (" in told
+        assert f"restore the file, or remove the folder {config.parent} to run it anew" in told
 
 
 @pytest.mark.parametrize(
@@ -389,8 +465,10 @@ def test_a_wrong_sweep_is_told_before_any_run(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     more = [] if "--envs" in words else ["--envs", "probe/both"]
-    assert main(["sweep", "dqn", "--folder", str(tmp_path / "runs"), *more, *words]) == 2
-    assert message in capsys.readouterr().err
+    # A dry run asks no cluster; it refuses all the rest alike.
+    for dry in ([],) if "--launcher" in words else ([], ["--dry-run"]):
+        assert main(["sweep", "dqn", "--folder", str(tmp_path / "runs"), *more, *dry, *words]) == 2
+        assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
 
 

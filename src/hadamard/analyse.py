@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -51,10 +52,12 @@ def hidden_layers(network: nn.Module, which: str) -> list[str]:
 
 
 def examine(network: nn.Module, obs: Tensor, train: TrainSpec, seed: int, step: int) -> Diagnosis:
-    """Diagnose a network's hidden layers, reproducibly."""
+    """Diagnose a network's hidden layers, reproducibly; the last one is the representation."""
     noise = torch.Generator(obs.device).manual_seed(child_seed(seed, 3, step))
     layers = hidden_layers(network, train.health_layers)
-    return diagnose(network, obs, layers, generator=noise)
+    found = diagnose(network, obs, layers, generator=noise)
+    # In the order the network holds them, which need not be the order they run in.
+    return dataclasses.replace(found, layers=tuple(found[name] for name in layers))
 
 
 def health_row(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -7,17 +7,20 @@ goes on.
 from __future__ import annotations
 
 import importlib.util
+import uuid
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from hadamard.core.run import write_atomically
+
 
 class Mirror(Protocol):
     """Where scalars are shown besides the run folder."""
 
-    def add(self, name: str, value: float, step: int) -> None:
-        """Show one value."""
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Show the values of a row."""
 
     def close(self) -> None:
         """Finish."""
@@ -26,14 +29,17 @@ class Mirror(Protocol):
 class TensorBoard:
     """Scalars as TensorBoard event files in the run folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))
+        # What an earlier process showed of later steps is shown again: TensorBoard drops it from
+        # this step on. That of the checkpoint itself stays.
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else 0)
 
-    def add(self, name: str, value: float, step: int) -> None:
-        """Show one value."""
-        self.writer.add_scalar(name, value, step)
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Show the values of a row."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Finish."""
@@ -41,33 +47,54 @@ class TensorBoard:
 
 
 class WandB:
-    """Scalars in a Weights & Biases project."""
+    """Scalars in a Weights & Biases project; a run that goes on, goes on there too."""
 
-    def __init__(self, project: str, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, project: str, folder: Path, config: Mapping[str, Any]) -> None:
         import wandb
 
-        self.run = wandb.init(project=project, name=name, config=dict(config))
+        self.run = wandb.init(
+            project=project,
+            name=folder.name,
+            config=dict(config),
+            id=_kept_id(folder / "wandb-id"),
+            resume="allow",
+        )
+        # The service counts calls by itself; all charts are to be over the run's steps.
+        self.run.define_metric("*", step_metric="step")
 
-    def add(self, name: str, value: float, step: int) -> None:
-        """Show one value."""
-        self.run.log({name: value, "step": step})
+    def add(self, values: Mapping[str, float], step: int) -> None:
+        """Show the values of a row."""
+        self.run.log({**values, "step": step})
 
     def close(self) -> None:
         """Finish."""
         self.run.finish()
 
 
+def _kept_id(file: Path) -> str:
+    """Return the service's name of a run; its folder's may be that of other runs too."""
+    if not file.exists():
+        write_atomically(file, f"{uuid.uuid4().hex}\n")
+    return file.read_text().strip()
+
+
 class Mirrors:
-    """All mirrors of a run; one that fails is dropped."""
+    """All mirrors of a run, which is at some step; one that fails is dropped."""
 
     def __init__(
-        self, folder: Path, *, tensorboard: bool, wandb: str | None, config: Mapping[str, Any]
+        self,
+        folder: Path,
+        step: int,
+        *,
+        tensorboard: bool,
+        wandb: str | None,
+        config: Mapping[str, Any],
     ) -> None:
         self.mirrors: list[Mirror] = []
         if tensorboard and importlib.util.find_spec("tensorboard") is not None:
-            self._open(lambda: TensorBoard(folder / "tensorboard"))
+            self._open(lambda: TensorBoard(folder / "tensorboard", step))
         if wandb is not None:
-            self._open(lambda: WandB(wandb, folder.name, config))
+            self._open(lambda: WandB(wandb, folder, config))
 
     def _open(self, make: Any) -> None:
         try:
@@ -77,11 +104,12 @@ class Mirrors:
 
     def add(self, values: Mapping[str, Any], step: int) -> None:
         """Show every number among the values."""
+        numbers = {name: v for name, v in values.items() if isinstance(v, int | float)}
+        if not numbers:
+            return
         for mirror in list(self.mirrors):
             try:
-                for name, value in values.items():
-                    if isinstance(value, int | float):
-                        mirror.add(name, value, step)
+                mirror.add(numbers, step)
             except Exception as error:
                 name = type(mirror).__name__
                 warnings.warn(f"{name} is off from step {step}: {error}", stacklevel=2)

@@ -69,6 +69,8 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"--device {name}: torch sees no such GPU here; use --device cpu")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # streams and graphs are the current device's
     return device
 
 
@@ -201,7 +203,9 @@ class Trainer:
         self._threads = torch.get_num_threads()
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
-        self.greedy_scores: deque[float] = deque(maxlen=SCORE_EPISODES)
+        # All of an evaluation's, however many.
+        kept = max(SCORE_EPISODES, spec.train.eval_episodes)
+        self.greedy_scores: deque[float] = deque(maxlen=kept)
         self.facts: dict[str, Any] = {}
         self.clock = Clock()
         self.episodes = 0
@@ -245,7 +249,10 @@ class Trainer:
     def _redo(self) -> ReDo:
         redo, agent = self.spec.redo, self.agent
         if agent.optimiser is None:
-            raise ValueError(f"--redo.enabled: ReDo does not work with {self.algorithm}")
+            raise ValueError(
+                f"--redo.enabled: ReDo does not work with {self.algorithm}; it does with dqn, ppo "
+                "and pqn"
+            )
         return ReDo(agent.network, agent.optimiser, redo.tau, redo.period, self.spec.seed)
 
     @property
@@ -320,7 +327,11 @@ class Trainer:
         )
         self.progress = progress(title, train.steps, self.step)
         self.mirrors = Mirrors(
-            run.path, tensorboard=train.tensorboard, wandb=train.wandb, config=to_dict(self.spec)
+            run.path,
+            self.step,
+            tensorboard=train.tensorboard,
+            wandb=train.wandb,
+            config=to_dict(self.spec),
         )
         if self.step == 0:
             self.evaluate()
@@ -477,7 +488,7 @@ class Trainer:
         last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written"
         raise Diverged(
             f"{self.algorithm} diverged: {trouble} at step {self.step:,}; {last}. Try a smaller "
-            "--algo.learning-rate, or another --net.activation or --net.norm"
+            "--algo.learning-rate or another --net.activation"
         )
 
     def save(self) -> None:

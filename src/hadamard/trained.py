@@ -15,7 +15,11 @@ from hadamard.core.types import Agent
 def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, torch.device]:
     """Return the agent, the run's settings, the step it was saved at, and the device it is on."""
     run, algorithm, spec = train.open_run(path)
-    spec = overridden(spec, {"train.compile": "off"})  # there is nothing to learn
+    # There is nothing to learn, and nothing to keep.
+    small = {"train.compile": "off", "algo.replay_capacity": 1_000 * spec.algo.num_envs}
+    small["algo.replay_storage"] = "memory"
+    kept = {name: value for name, value in small.items() if _has(spec, name)}
+    spec = overridden(spec, kept)
     device = train.choose_device(device_name)
     made = envs.make(spec.env, 0, 1, device)
     try:
@@ -23,7 +27,12 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     finally:
         made.close()
     step, state = checkpoint.read(checkpoint.newest(run.path / "checkpoints"))
-    for name in ("network", "random", "counters"):
+    for name in ("network", "counters"):
         part: Any = agent.parts[name]
         part.load_state_dict(state[f"agent.{name}"])
     return agent, spec, step, device
+
+
+def _has(spec: RunSpec[Any], name: str) -> bool:
+    head, _, rest = name.partition(".")
+    return hasattr(getattr(spec, head), rest)

@@ -159,8 +159,8 @@ class MRQ:
 
     def _renew(self) -> None:
         """Copy everything to the targets, then bring the encoder up to date."""
-        if self.counters["updates"] == 0 and len(self.replay) == 0:
-            raise RuntimeError("no subsequence can be drawn yet: raise --algo.random-steps")
+        if self.counters["updates"] == 0:
+            self.replay.require_draws()
         self.target.load_state_dict(self.network.state_dict())
         self.replay.forget_largest()
         scale = (self.replay.reward.abs() * self.replay.usable).sum() / self.replay.usable.sum()

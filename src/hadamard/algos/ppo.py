@@ -61,6 +61,11 @@ class PPO:
         self.num_envs, self.device, self.total_steps = config.num_envs, device, run.train.steps
         require_positive(config, "rollout_steps", "epochs", "minibatches")
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
+        if config.num_envs * config.rollout_steps < 2 * config.minibatches:
+            raise ValueError(
+                f"--algo.minibatches {config.minibatches} leaves one transition in each: "
+                "advantages of one cannot be normalised"
+            )
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
         self.weights = FlatParameters(self.network)

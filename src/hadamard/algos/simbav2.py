@@ -40,7 +40,7 @@ class Config:
     batch_size: int = 256
     """Transitions in an update."""
     updates_per_step: int = 2
-    """Updates after every step."""
+    """Updates for every step of an environment."""
     learning_starts: int = 5_000
     """Steps of random actions before the first update."""
     initial_temperature: float = 0.01
@@ -72,7 +72,8 @@ class SimbaV2:
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
-        require_positive(c, "batch_size", "updates_per_step", "expansion", "bins")
+        require_positive(c, "batch_size", "updates_per_step", "expansion")
+        require_positive(c, "actor_width", "actor_blocks", "critic_blocks")
         self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
         self.gamma = discount(env.max_steps) if c.gamma is None else c.gamma
         with seeded(child_seed(run.seed, 0)):
@@ -85,7 +86,7 @@ class SimbaV2:
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(c.initial_temperature).to(device)
         self.rewards = RewardScaler(c.num_envs, self.gamma, c.return_limit).to(device)
-        updates = c.updates_per_step * max(1, run.train.steps // c.num_envs)
+        updates = c.updates_per_step * run.train.steps
         self.rate = optimisers.DecayingRate(c.learning_rate, c.learning_rate_final, updates, device)
         self.optimisers = [
             optimisers.make(
@@ -160,8 +161,9 @@ class SimbaV2:
         counters["steps"] += self.num_envs
         metrics: Metrics | None = None
         if counters["steps"] >= c.learning_starts:
-            metrics = self.learn()
-            counters["updates"] += c.updates_per_step
+            for _ in range(self.num_envs):
+                metrics = self.learn()
+                counters["updates"] += c.updates_per_step
         # Returns are heard of after learning: the reward scale lags one step, as published.
         self.hear(step.reward, step.terminated | step.truncated)
         return metrics

@@ -10,7 +10,7 @@ import tyro
 
 from hadamard import diagnose, envs
 from hadamard.analyse import hidden_layers
-from hadamard.cli.common import parse
+from hadamard.cli.common import UserError, parse
 from hadamard.core.random import child_seed
 from hadamard.trained import load_agent
 
@@ -32,6 +32,8 @@ class _Analyse:
 def main(words: list[str]) -> int:
     """Run the command."""
     asked = parse(_Analyse, words, "hadamard analyse")
+    if asked.samples < 2:
+        raise UserError(f"--samples must be at least 2, got {asked.samples}")
     agent, spec, step, device = load_agent(asked.run, asked.device)
     played = envs.make(spec.env, child_seed(spec.seed, 21), agent.num_envs, device, training=True)
     try:

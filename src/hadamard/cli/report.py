@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from hadamard.cli.common import UserError, parse
 from hadamard.report.comparison import overview, write_comparison
 from hadamard.report.folder import write_report
-from hadamard.report.runs import gather
+from hadamard.report.imported import ImportedCurve, read_curves
+from hadamard.report.runs import RunData, gather
+from hadamard.report.scores import NORMALISATIONS
 
 
 @dataclass(frozen=True)
 class _Report:
-    """Compare runs: scores, dormancy, rank, hidden bias, with intervals, on one page.
+    """Compare runs: scores, dormancy, rank, hidden bias.
 
-    A name that ends in .html is the page. Any other is a folder, with the full report in
-    index.html, every figure as SVG and PNG and every table as CSV and LaTeX.
+    A name that ends in .html is one plain page, with the range of the seeds. Any other is a
+    folder, with the full report in index.html: tasks taken together, 95 % intervals and the
+    paper's numbers, every figure as SVG and PNG too, every table as CSV and LaTeX.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, or folders that contain runs."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """The page, or the folder."""
+    """The plain page (.html), or the folder of the full report."""
     title: str = "Runs compared"
     """Its title."""
+    normalise: Literal["auto", *NORMALISATIONS] = "auto"  # type: ignore[valid-type]
+    """The scale on which the full report takes tasks together; auto: the paper's for the
+    algorithm."""
+    curves: Path | None = None
+    """Curves of other methods for the full report: CSV with method, env, seed, step and score."""
     figure: Path | None = None
     """Also draw score, dormancy, rank and hidden bias into this file (.png, .svg, .pdf)."""
 
@@ -39,12 +47,21 @@ def main(words: list[str]) -> int:
     asked = parse(_Report, words, "hadamard report")
     runs, troubles = gather(asked.runs)
     if asked.output.suffix == ".html":
+        if asked.curves is not None or asked.normalise != "auto":
+            raise UserError(
+                "--curves and --normalise are of the full report: name a folder with -o, not "
+                f"the page {asked.output}"
+            )
         page = asked.output
         write_comparison(page, runs, asked.title, _default_settings(), troubles)
     else:
         if asked.output.exists() and not asked.output.is_dir():
             raise UserError(f"{asked.output} is a file: name a page (.html) or a folder")
-        page = write_report(asked.output, runs, asked.title, _default_settings(), troubles)
+        page = write_report(
+            asked.output, runs, asked.title, _default_settings(), troubles,
+            normalisation=None if asked.normalise == "auto" else asked.normalise,
+            curves=[] if asked.curves is None else _curves(asked.curves, runs),
+        )  # fmt: skip
     print(f"wrote {page} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
     if wrong := len(troubles) + sum(bool(run.troubles) for run in runs):
         told = f"{wrong} of the runs could not be read in full; the page says which"
@@ -53,6 +70,18 @@ def main(words: list[str]) -> int:
         overview(runs).savefig(asked.figure, dpi=130)
         print(f"wrote {asked.figure}")
     return 0
+
+
+def _curves(path: Path, runs: Sequence[RunData]) -> list[ImportedCurve]:
+    """Read other methods' curves, some of which must be of the runs' tasks."""
+    found = read_curves(path)
+    tasks = sorted({run.env for run in runs})
+    if not any(curve.env in tasks for curve in found):
+        raise UserError(
+            f"{path} has curves on {', '.join(sorted({c.env for c in found}))}, and the runs are "
+            f"on {', '.join(tasks)}"
+        )
+    return found
 
 
 def _default_settings() -> Callable[[str, str], dict[str, Any]] | None:

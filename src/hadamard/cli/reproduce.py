@@ -33,8 +33,8 @@ class _Reproduce:
     tasks: str = ""
     """Only these tasks, with commas between them."""
     share: float = 1.0
-    """How much of the scale's steps a run is trained for; its logging, diagnoses and exploration
-    shrink along where the scale sets them."""
+    """How much of the scale's steps a run is trained for; its logging, diagnoses, warm-up and
+    exploration shrink along where the scale sets them."""
     dry_run: bool = False
     """Only print the grid, how many runs are finished, and what the rest would take here."""
 

@@ -57,12 +57,14 @@ def main(words: list[str]) -> int:
         asked.folder or Path("runs") / asked.algorithm,
         base=lambda env: spec_from(asked.algorithm, ["--env", env, *flags]),
     )
+    for env in asked.envs.split(","):
+        envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by every run
     if asked.dry_run:
+        asked.options.check()
+        sweep.check(jobs)
         print("\n".join(f"{sweep.state(job):<12}{job.path}" for job in jobs))
         print(f"{len(jobs)} runs of {jobs[0].spec.train.steps:,} steps")
         return 0
-    for env in asked.envs.split(","):
-        envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by every run
     summary = sweep.launch(jobs, asked.options)
     print(summary)
     return summary.code

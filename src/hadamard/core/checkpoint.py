@@ -7,6 +7,7 @@ of each file. The newest two are kept, and when the newest is damaged the other 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -64,7 +65,10 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
         shutil.rmtree(other)
     for name, part in parts.items():
         if hasattr(part, "prune"):
-            part.prune(folder / name, [_saved_part(kept, name) for kept in _newest_first(folder)])
+            # What a damaged checkpoint needs is not known: nothing is removed while it is there.
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                saved = [_saved_part(kept, name) for kept in _newest_first(folder)]
+                part.prune(folder / name, saved)
     return final
 
 

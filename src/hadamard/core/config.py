@@ -135,6 +135,19 @@ class RunSpec(Generic[C]):
                 f"--train.eval-workers {self.train.eval_workers} is more than there are "
                 f"--train.eval-episodes ({self.train.eval_episodes})"
             )
+        for name in ("learning_starts", "random_steps"):  # as the algorithm calls it
+            first = getattr(self.algo, name, 0)
+            if self.train.steps <= first:
+                raise ValueError(
+                    f"--train.steps {self.train.steps} ends before anything is learned: --algo."
+                    f"{name.replace('_', '-')} is {first}. Raise the first or lower the second"
+                )
+        if self.train.eval_every and self.train.greedy_envs:
+            raise ValueError(
+                f"--train.eval-every {self.train.eval_every} and --train.greedy-envs "
+                f"{self.train.greedy_envs} would both write the greedy scores: choose one, with 0 "
+                "for the other"
+            )
         if self.train.health_samples < 2:
             raise ValueError(
                 f"--train.health-samples must be at least 2, got {self.train.health_samples}: "

@@ -64,6 +64,10 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, learning_rate: float) ->
             group["lr"] = learning_rate
 
 
+_OF_THE_DEVICE = ("capturable", "fused", "foreach")
+"""Settings that say how a device computes, not what: a checkpoint of another does not bring its."""
+
+
 class OptimiserState:
     """An optimiser as a part of a checkpoint; keeps its learning rate on its device."""
 
@@ -78,9 +82,17 @@ class OptimiserState:
         return {**state, "param_groups": groups}
 
     def load_state_dict(self, state: State) -> None:
-        """Return to saved moments and settings."""
+        """Return to saved moments and settings, those that follow from the device excepted."""
         rates = [group["lr"] for group in self.optimiser.param_groups]
-        self.optimiser.load_state_dict(state)
+        groups = [
+            {**saved, **{name: own[name] for name in _OF_THE_DEVICE if name in own}}
+            for saved, own in zip(state["param_groups"], self.optimiser.param_groups, strict=True)
+        ]
+        self.optimiser.load_state_dict({**state, "param_groups": groups})
+        for parameter, held in self.optimiser.state.items():
+            for name, value in held.items():
+                if isinstance(value, Tensor):  # torch may leave a count of steps on the CPU
+                    held[name] = value.to(parameter.device)
         for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
             if isinstance(rate, torch.Tensor):
                 group["lr"] = rate.fill_(float(group["lr"]))

@@ -18,9 +18,9 @@ def child_seed(seed: int, *purpose: int) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a known global state inside, and leave the outside as it was."""
+    """Draw on the CPU from a known global state inside, and leave the outside as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs too
         yield
 
 
@@ -35,8 +35,14 @@ class Random:
         return {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Return to a saved state."""
-        self.generator.set_state(state["generator"].cpu())
+        """Return to a saved state, which must be of a generator of the same kind."""
+        saved, own = state["generator"].cpu(), self.generator.get_state()
+        if len(saved) != len(own):
+            raise ValueError(
+                f"random numbers drawn on another kind of device cannot go on on "
+                f"{self.generator.device.type}: name the device the run was on with --device"
+            )
+        self.generator.set_state(saved)
 
 
 class Counters:

@@ -79,8 +79,8 @@ class Replay:
         smallest = max(4 * self.stack, 2 * horizon + self.stack)
         if self.slots < smallest:
             raise ValueError(
-                f"a replay of {capacity} for {num_envs} environments is too small: "
-                f"at least {smallest * num_envs} are needed"
+                f"--algo.replay-capacity: {capacity} steps of {num_envs} environments are too "
+                f"few, at least {smallest * num_envs} are needed"
             )
         self.device = device
         self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
@@ -104,6 +104,14 @@ class Replay:
     def __len__(self) -> int:
         """Return the number of transitions that can be drawn."""
         return int(self.usable.sum())
+
+    def require_draws(self) -> None:
+        """Refuse to go on where nothing can be drawn yet."""
+        if len(self) == 0:
+            raise ValueError(
+                f"no episode has lasted the {self.horizon} steps of a draw yet: raise "
+                "--algo.random-steps, or lower --algo.encoder-horizon and --algo.value-horizon"
+            )
 
     @property
     def nbytes(self) -> int:

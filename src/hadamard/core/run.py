@@ -88,7 +88,10 @@ class Run:
         try:
             config: dict[str, Any] = json.loads((self.path / "config.json").read_text())
         except ValueError as error:
-            raise RunError(f"{self.path / 'config.json'} is damaged: {error}") from error
+            raise RunError(
+                f"{self.path / 'config.json'} is damaged ({error}): restore the file, or remove "
+                f"the folder {self.path} to run it anew"
+            ) from error
         return config
 
     @property

@@ -20,7 +20,7 @@ def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
 def check_num_envs(num_envs: int) -> None:
     """Refuse an empty batch."""
     if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        raise ValueError(f"num_envs (--algo.num-envs) must be at least 1, got {num_envs}")
 
 
 def spread(seed: int, num_envs: int) -> list[int]:

@@ -101,8 +101,8 @@ class WorkerEnvs:
         check_num_envs(num_envs)
         if not 1 <= workers <= num_envs:
             raise ValueError(
-                f"workers must lie in 1..{num_envs}, as many as there are environments at most, "
-                f"got {workers}"
+                f"workers (--train.env-workers) must lie in 1..{num_envs}, as many as there are "
+                f"environments at most, got {workers}"
             )
         self.name = name
         self.num_envs = num_envs

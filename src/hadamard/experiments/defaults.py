@@ -60,6 +60,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.eval_every": 0,
         "train.health_every": 5_000,
     },
+    ("dqn", "probe"): {"algo.learning_starts": 1_000, "algo.epsilon_steps": 5_000},
     # Toy tasks need neither a large network nor long logs.
     ("*", "probe"): {
         "net.width": 64,

@@ -16,7 +16,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hadamard.experiments.grid import Job
@@ -119,9 +119,6 @@ class Panel:
     """One of `report.scores.NORMALISATIONS`."""
     aggregations: tuple[str, ...]
     """Of `report.stats.AGGREGATES`: the one to show first, then other readings of the paper."""
-    score: Literal["training", "greedy", "evaluation"]
-    """What a score is: the last 100 training episodes, the last 100 games of the greedy
-    environments that play along, or the evaluations of the final 5 % of training."""
     arms: tuple[Arm, ...] = ()
     yardstick: Arm | None = None
     """An arm that is not compared, but whose runs the normalisation needs."""
@@ -172,7 +169,7 @@ class Experiment:
     """Whether curves are shown task by task."""
     stated: tuple[Stated, ...] = ()
     imported: tuple[str, ...] = ()
-    """Methods whose curves the paper took from elsewhere; drawn if their data is supplied."""
+    """Methods whose curves the paper took from elsewhere; `hadamard report --curves` draws them."""
     note: str = ""
     """What the paper leaves open, and how it is settled here."""
 
@@ -391,11 +388,19 @@ def _scaled(panel: Panel, scale: str) -> Panel:
 
 
 def _shortened(panel: Panel, share: float) -> Panel:
-    """Return a panel of shorter runs, with what the scale counts in steps shortened along."""
+    """Return a panel of shorter runs, with what the scale counts in steps shortened along.
+
+    Diagnoses stay so far apart that each has observations of its own.
+    """
+    from hadamard.core.config import TrainSpec
+
+    samples = panel.overrides.get("train.health_samples", TrainSpec.health_samples)
+    counted = ("algo.epsilon_steps", "algo.learning_starts", "algo.random_steps")
 
     def shorter(name: str, value: Any) -> Any:
-        counts_steps = name == "algo.epsilon_steps" or name.endswith("_every")
-        return max(1, round(value * share)) if counts_steps else value
+        if name not in counted and not name.endswith("_every"):
+            return value
+        return max(samples if name == "train.health_every" else 1, round(value * share))
 
     overrides = {name: shorter(name, value) for name, value in panel.overrides.items()}
     return dataclasses.replace(panel, steps=max(1, round(panel.steps * share)), overrides=overrides)
@@ -422,14 +427,12 @@ WIDE_RATES = tuple(
 )
 
 _M = 1_000_000
-_DQN = Panel("dqn", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",), "training")
-_PPO = Panel("ppo", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",), "training")
-_PQN = Panel(
-    "pqn", ATARI_51, 5, 10 * _M, "human_normalised", ("median", "median_of_runs"), "greedy"
-)
+_DQN = Panel("dqn", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
+_PPO = Panel("ppo", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
+_PQN = Panel("pqn", ATARI_51, 5, 10 * _M, "human_normalised", ("median", "median_of_runs"))
 _IQM = ("iqm", "iqm_of_task_means")
-_SIMBA = Panel("simbav2", HUMANOID_14, 3, _M // 2, "success_normalised", _IQM, "evaluation")
-_MRQ = Panel("mrq", VISUAL_HARD, 5, _M // 2, "per_thousand", _IQM, "evaluation")
+_SIMBA = Panel("simbav2", HUMANOID_14, 3, _M // 2, "success_normalised", _IQM)
+_MRQ = Panel("mrq", VISUAL_HARD, 5, _M // 2, "per_thousand", _IQM)
 
 DQN_FIVE = _DQN.of(RELU, TANH, TANH_NORM, TANH_HR, RELU_HR)
 PPO_THREE = _PPO.of(RELU, TANH, TANH_HR)
@@ -494,7 +497,7 @@ _EIGHT_GAMES = (
 _MRQ_SEEDS = "The paper has 3 to 5 seeds a task: 5 here."
 _IQM_READINGS = (
     "The experiments section averages over seeds before the IQM, the appendix cuts off 25 % of all "
-    "(task, seed) scores: the second is shown first."
+    "(task, seed) scores: both are shown, beside the paper the second."
 )
 
 _ALL = (
@@ -524,7 +527,9 @@ _ALL = (
                 1.2,
                 "times the baseline's, roughly",
                 "Appendix, Training Details",
-                measure="steps_per_second",
+                "dqn",
+                TANH_HR.label,
+                measure="time",
             ),
         ),
         note="What the bars are relative to is not stated: ReLU here (for PQN tanh is run too).",
@@ -615,7 +620,8 @@ _ALL = (
             *_drawn("pqn", "Figure 7", *PQN_THREE.arms),
         ),
         note="Which 51 games is not listed: the 57 without the six of hard exploration. Both "
-        "readings of the aggregate are computed.",
+        "readings of the aggregate are shown. A score is of training episodes (with epsilon 0.001 "
+        "in the end); the greedy games, by which the paper scores, have a column of their own.",
     ),
     Experiment(
         name="fig-simbav2",

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -109,10 +110,20 @@ def plan(asked: Asked) -> list[Planned]:
             experiment, asked.scale, asked.folder, asked.seeds, asked.tasks or None, asked.share
         ):
             if job.path not in found:
-                job.spec.check()
+                _check(job, asked.share)
                 found[job.path] = Planned(arm, job)
     sweep.check([run.job for run in found.values()])
     return list(found.values())
+
+
+def _check(job: Job, share: float) -> None:
+    """Refuse a run that cannot be made; of a share's settings only the share can be changed."""
+    try:
+        job.spec.check()
+    except ValueError as error:
+        if share == 1:
+            raise
+        raise ValueError(f"--share {share:g} is too little for {job.name}: {error}") from None
 
 
 def missing_suites(runs: Sequence[Planned]) -> dict[str, str]:
@@ -137,7 +148,10 @@ def reproduce(asked: Asked, options: sweep.Options) -> int:
     check_installed([run for run in runs if not run.finished])
     summary = sweep.launch([run.job for run in runs], options)
     print(summary)
-    print(f"make the report with: hadamard report {asked.runs_folder}")
+    folder = asked.runs_folder
+    # Without a folder to write to it would be the plain page, which has nothing of the paper.
+    report = shlex.join(["hadamard", "report", str(folder), "-o", str(folder / "report")])
+    print(f"make the report with: {report}")
     return summary.code
 
 

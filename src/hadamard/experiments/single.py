@@ -79,16 +79,18 @@ class Supervisor:
         job = self.job
         job.path.parent.mkdir(parents=True, exist_ok=True)
         job.failure.unlink(missing_ok=True)
-        code: int | None = None
-        for attempt in range(1, self.retries + 2):
-            self.attempt = attempt
+        self.attempt = 1
+        while True:
             code = self._once()
             if Run(job.path).done is not None:
-                return Outcome(job, "finished", attempt)
-            if self._stopping or code == INTERRUPTED:
-                return Outcome(job, "interrupted", attempt)
-            if code == REFUSED:
+                return Outcome(job, "finished", self.attempt)
+            if self._stopping:
+                return Outcome(job, "interrupted", self.attempt)
+            if code == INTERRUPTED:  # somebody else stopped it: that is no failure, and it goes on
+                continue
+            if code == REFUSED or self.attempt > self.retries:
                 break
+            self.attempt += 1
         tail = log_tail(job)
         record = {"attempts": self.attempt, "exit_code": code, "log": tail}
         write_atomically(job.failure, json.dumps(record, indent=2) + "\n")
@@ -142,8 +144,11 @@ def log_tail(job: Job) -> str:
 
 
 def command(job: Job) -> list[str]:
-    """Return the command of a job's process; it names the folder for those who look for it."""
-    return [sys.executable, "-m", _MODULE, str(job.path.resolve()), dumps(job)]
+    """Return the command of a job's process.
+
+    It names the folder and the launcher (this process), for those who find it at work there.
+    """
+    return [sys.executable, "-m", _MODULE, str(job.path.resolve()), dumps(job), str(os.getpid())]
 
 
 def dumps(job: Job) -> str:
@@ -194,7 +199,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _wait_for_others(path: Path) -> None:
-    """Wait until no other process trains in a folder; a stop is handed on to that one."""
+    """Wait until no other process trains in a folder.
+
+    A stop is handed on to that one if nobody else is left who could stop it.
+    """
     told = False
     try:
         while (pid := holder(path)) is not None:
@@ -204,20 +212,23 @@ def _wait_for_others(path: Path) -> None:
             time.sleep(0.5)
     except _Stopped:
         pid = holder(path)
-        if pid and _is_ours(pid, path):
+        if pid and _is_orphan(pid, path):
             os.kill(pid, signal.SIGTERM)
             while holder(path) == pid:
                 time.sleep(0.1)
         raise
 
 
-def _is_ours(pid: int, path: Path) -> bool:
-    """Whether a process of this machine is a launcher's run in a folder."""
+def _is_orphan(pid: int, path: Path) -> bool:
+    """Whether a process of this machine is a run in a folder whose launcher is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:  # another machine's, or a system that does not tell
         return False
-    return _MODULE in words and str(path) in words
+    # When a launcher dies, its runs become some other process's children.
+    parent = status.rpartition(")")[2].split()[1]
+    return _MODULE in words and str(path) in words and parent not in words
 
 
 def _train(path: Path, text: str) -> int:

@@ -108,7 +108,7 @@ class StateEncoder(nn.Module):
             # A variant may hand on more features than planned: crelu twice as many.
             recipe = recipe.varied(inputs=recipe.inputs * self.outputs // planned)
             layer = Hidden(varied if i in chosen else "plain", recipe, "xavier")
-            # Only zs is marked for the diagnosis: feature maps are large.
+            # Of these only zs is marked for the diagnosis: feature maps are large.
             self.layers.append(layer if i == len(plan) - 1 else layer.layer)
             planned, self.outputs = recipe.outputs, layer.outputs
 
@@ -209,9 +209,12 @@ class Encoder(nn.Module):
 
     def __init__(self, env: EnvSpec, net: NetSpec, widths: Widths) -> None:
         super().__init__()
-        self.state = StateEncoder(env, net, widths.encoder)
-        zs = self.state.outputs
+        state = StateEncoder(env, net, widths.encoder)
+        zs = state.outputs
         self.state_action = StateActionEncoder(zs, env.action_size, widths)
+        # After zsa: the last of the marked layers is the one that reports call the representation,
+        # and the layer variants are in the state's encoder.
+        self.state = state
         # One linear model: its parts are drawn as one map.
         made = 1 + zs + REWARD_BINS
         self.next_state = linear(widths.state_action, zs, made=made)

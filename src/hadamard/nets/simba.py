@@ -236,6 +236,11 @@ class Critic(nn.Module):
 
     def __init__(self, inputs: int, shape: Shape, net: NetSpec, bins: int, limit: float) -> None:
         super().__init__()
+        if bins < 2 or limit <= 0:
+            raise ValueError(
+                f"a distribution needs --algo.bins of at least 2 (got {bins}) and a positive "
+                f"--algo.return-limit (got {limit:g})"
+            )
         self.trunk = Trunk(inputs, shape, net)
         self.head = Head(shape.width, bins, shape.copies)
         self.register_buffer("bins", torch.linspace(-limit, limit, bins), persistent=False)
@@ -264,6 +269,12 @@ class ActorCritic(nn.Module):
         if net.norm != "none":
             raise ValueError(
                 f"simbav2 normalises on the sphere: --net.norm must be none, got {net.norm}"
+            )
+        if net.layer == "layernorm" or net.where in ("conv", "linear"):
+            raise ValueError(
+                f"simbav2 has one hidden layer a block and normalises on the sphere: --net.layer "
+                f"{net.layer} with --net.where {net.where} is not possible; layers are plain, "
+                "hadamard, hadamard2 (two in a row), widened and crelu, all blocks alike"
             )
         size, actions = env.obs_shape[0], env.action_size
         self.normaliser = ObservationNormaliser((size,))

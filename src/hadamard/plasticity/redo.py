@@ -38,7 +38,7 @@ class ReDo:
             return
         scores = neuron_scores(self.network, obs)
         # Drawn from the update's number, so that a resumed run draws the same.
-        with seeded(child_seed(self.seed, updates)):
+        with seeded(child_seed(self.seed, 4, updates)):
             self.recycled = sum(
                 self._recycle(layer, score <= self.tau) for layer, score in scores.items()
             )

@@ -19,6 +19,7 @@ from hadamard.report.kde_grid import KdeGrid
 from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
 from hadamard.report.reading import counted, finite, notes, number, percent, reading, spanned
 from hadamard.report.runs import (
+    GREEDY_SHARE,
     PARTS,
     RunData,
     Section,
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
 # What of the loop's settings shows in the results.
 _TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
+_GREEDY = (
+    f"of the games played alongside that ended in the last {100 * GREEDY_SHARE:g} % of the budget, "
+    "or of the last evaluation where there are evaluations"
+)
 
 DefaultOf = Callable[[str, str], Mapping[str, Any]]
 
@@ -236,6 +241,8 @@ def _table(section: Section) -> str:
         f"At the end, means over the finished seeds. Scores are {kind}, health is that of the "
         "last diagnosis."
     )
+    if "greedy score" in cells:
+        caption += f" Greedy scores are those {_GREEDY}."
     return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
 
 
@@ -297,14 +304,14 @@ class Density(NamedTuple):
 
 
 def densities(section: Section) -> list[list[Density]]:
-    """Return for each variant the grids of one of its seeds, first and last."""
+    """Return for each variant the grids of one of its seeds, a tenth of the way and last."""
     found = []
     for variant in section.variants:
         run = next((run for run in variant.runs if run.snapshots), None)
         if run is None:
             continue
         last = "how it ended" if run.finished else "so far"
-        whens = ["how it began", last] if len(run.snapshots) > 1 else [last]
+        whens = ["a tenth of the way", last] if len(run.snapshots) > 1 else [last]
         found.append(
             [
                 Density(
@@ -417,8 +424,8 @@ def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
         evaluated = f"Of runs with evaluations: {evaluated} Of the others: {trained}"
     terms = {
         "score": evaluated if True in kinds else trained,
-        "greedy score": "the same of episodes played by the greedy policy, which are not learned "
-        "from: alongside training, or in the last evaluation where there are evaluations.",
+        "greedy score": "mean reward of whole episodes played by the greedy policy, which are not "
+        f"learned from: {_GREEDY}.",
         "seed": "a repetition with other random numbers. A difference smaller than that between "
         "seeds says nothing.",
         "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "

@@ -15,7 +15,7 @@ from hadamard.report.run_tables import mean_of, told
 from hadamard.report.runs import FloatArray, Section
 from hadamard.report.stats import Estimate
 from hadamard.report.tables import Table
-from hadamard.theory import Comparison
+from hadamard.theory import predicted_dormant
 
 _ByTask = dict[str, tuple[FloatArray, FloatArray]]
 _CAPTION = (
@@ -29,13 +29,22 @@ class _Row:
     algorithm: str
     variant: str
     task: str
-    activation: Literal["relu", "tanh"]
     without: Estimate
+    predicted: float
     measured: Estimate
 
     @property
-    def theory(self) -> Comparison:
-        return Comparison(self.activation, self.without.value, self.measured.value)
+    def predicted_change(self) -> float | None:
+        return self._change(self.predicted)
+
+    @property
+    def measured_change(self) -> float | None:
+        return self._change(self.measured.value)
+
+    def _change(self, dormant: float) -> float | None:
+        """Return a change relative to the dormancy without HR; None from nothing."""
+        before = self.without.value
+        return (dormant - before) / before if before else None
 
 
 def dormancy_table(found: Sequence[Section]) -> Table | None:
@@ -50,23 +59,23 @@ def dormancy_table(found: Sequence[Section]) -> Table | None:
         **{
             f"without{end}": [getattr(row.without, of) for row in rows] for end, of in _ENDS.items()
         },
-        "predicted": [row.theory.predicted for row in rows],
+        "predicted": [row.predicted for row in rows],
         **{
             f"measured{end}": [getattr(row.measured, of) for row in rows]
             for end, of in _ENDS.items()
         },
-        "predicted_change": [row.theory.predicted_change for row in rows],
-        "measured_change": [row.theory.measured_change for row in rows],
+        "predicted_change": [row.predicted_change for row in rows],
+        "measured_change": [row.measured_change for row in rows],
     }
     shown = {
         "algorithm": [algorithm_name(row.algorithm) for row in rows],
         "variant": [row.variant for row in rows],
         "task": [row.task for row in rows],
         "without HR": [told(row.without, percent) for row in rows],
-        "predicted": [percent(row.theory.predicted) for row in rows],
+        "predicted": [percent(row.predicted) for row in rows],
         "with HR": [told(row.measured, percent) for row in rows],
-        "predicted change": [_signed(row.theory.predicted_change) for row in rows],
-        "change": [_signed(row.theory.measured_change) for row in rows],
+        "predicted change": [_signed(row.predicted_change) for row in rows],
+        "change": [_signed(row.measured_change) for row in rows],
     }
     if len(set(shown["algorithm"])) == 1:
         del shown["algorithm"]
@@ -81,7 +90,7 @@ def _pairs(found: Sequence[Section]) -> Mapping[tuple[str, str, Literal["relu", 
     pairs: dict[tuple[str, str, Literal["relu", "tanh"]], _ByTask] = {}
     for section in found:
         for variant in section.variants:
-            plain, spec = section.baseline(variant), variant.runs[0].spec
+            plain, spec = section.without_layer(variant), variant.runs[0].spec
             activation = spec["net.activation"]
             if plain is None or spec["net.layer"] != "hadamard":
                 continue
@@ -97,9 +106,11 @@ def _pairs(found: Sequence[Section]) -> Mapping[tuple[str, str, Literal["relu", 
 def _rows(
     algorithm: str, variant: str, activation: Literal["relu", "tanh"], by_task: _ByTask
 ) -> Iterator[_Row]:
+    predictions = []
     for task, (before, after) in by_task.items():
         without, measured = mean_of(before, share=True), mean_of(after, share=True)
-        yield _Row(algorithm, variant, task, activation, without, measured)
+        predictions.append(predicted_dormant(without.value, activation))
+        yield _Row(algorithm, variant, task, without, predictions[-1], measured)
     if len(by_task) > 1:
         before_all, after_all = (
             stats.estimate(
@@ -110,7 +121,9 @@ def _rows(
             for i in range(2)
         )
         task = f"mean of {len(by_task)} tasks"
-        yield _Row(algorithm, variant, task, activation, before_all, after_all)
+        # Not the prediction of the mean: it is no straight line.
+        predicted = float(np.mean(predictions))
+        yield _Row(algorithm, variant, task, before_all, predicted, after_all)
 
 
 def _signed(change: float | None) -> str:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hadamard import __version__
-from hadamard.report import aggregate_figures, beside_paper, charts, figures, run_tables, stats
+from hadamard.report import (
+    aggregate_figures,
+    beside_paper,
+    charts,
+    figures,
+    imported,
+    run_tables,
+    stats,
+)
 from hadamard.report.charts import Chart
 from hadamard.report.comparison import (
     DENSITIES_TEXT,
@@ -30,13 +38,14 @@ from hadamard.report.comparison import (
 from hadamard.report.dormancy import dormancy_table
 from hadamard.report.faults import faults
 from hadamard.report.figures import VariantStyle
+from hadamard.report.imported import ImportedCurve
 from hadamard.report.labels import algorithm_name
 from hadamard.report.page import inline, svg, terms_html, write_document
 from hadamard.report.pictures import Picture, draw_all
-from hadamard.report.reading import counted, number, spanned
+from hadamard.report.reading import counted, number, other_budget, spanned
 from hadamard.report.runs import FloatArray, RunData, sections
 from hadamard.report.tables import Table
-from hadamard.report.together import SHOWN, Together, combine
+from hadamard.report.together import Together, combine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,6 +78,9 @@ def write_report(
     title: str,
     default_of: DefaultOf | None = None,
     troubles: Iterable[str] = (),
+    *,
+    normalisation: str | None = None,
+    curves: Sequence[ImportedCurve] = (),
 ) -> Path:
     """Write the report about some runs into a folder and return the path of its page.
 
@@ -78,10 +90,13 @@ def write_report(
         title: The page's title.
         default_of: As of `write_comparison`.
         troubles: What of the runs could not be read, to be told on the page.
+        normalisation: Of ``scores.NORMALISATIONS``; by default the paper's for each algorithm.
+        curves: Of other methods, to be drawn beside the runs' on the same tasks.
     """
     if not runs:
         raise ValueError("nothing to report: runs is empty")
-    return _Report(Path(folder), runs, title, default_of, list(troubles)).write()
+    report = _Report(Path(folder), runs, title, default_of, list(troubles), normalisation, curves)
+    return report.write()
 
 
 class _Report:
@@ -94,6 +109,8 @@ class _Report:
         title: str,
         default_of: DefaultOf | None,
         troubles: Sequence[str],
+        normalisation: str | None,
+        curves: Sequence[ImportedCurve],
     ) -> None:
         self.folder = folder
         self.runs = runs
@@ -101,10 +118,13 @@ class _Report:
         self.default_of = default_of
         self.troubles = troubles
         self.sections = sections(runs)
+        tasks = {section.env for section in self.sections}
+        self.curves = [curve for curve in curves if curve.env in tasks]
         self.styles = styles_of(self.sections)
+        self.styles |= imported.styles_for(self.curves, len(self.styles))
         self.charts: list[Chart] = []
         self.pictures: dict[str, Picture] = {}
-        self.combined = combine(self.sections)
+        self.combined = combine(self.sections, by=normalisation)
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -164,8 +184,11 @@ class _Report:
 
     def _picture(self, draw: Callable[[], Figure], name: str) -> str:
         """Have a figure drawn and written; return what stands for it on the page until then."""
+        path = self.folder / "figures" / name
+        if any(picture.path == path for picture in self.pictures.values()):
+            raise ValueError(f"two figures would be written to {path}: name them apart")
         mark = f"<!--figure {len(self.pictures)}-->"
-        self.pictures[mark] = Picture(draw, self.folder / "figures" / name)
+        self.pictures[mark] = Picture(draw, path)
         return mark
 
     def _chart(self, chart: Chart) -> str:
@@ -202,6 +225,10 @@ class _Report:
                 f"<li>{escape(verdict.sentence(label, one.baseline, number))}</li>"
                 for label, verdict in one.verdicts.items()
             )
+            verdicts += "".join(
+                f"<li>{escape(other_budget(label, one.baseline))}</li>"
+                for label in one.other_budget
+            )
             only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
             name = escape(algorithm_name(one.algorithm))
             told += f"<h3>{name}, all {len(one.tasks)} tasks together</h3>"
@@ -231,7 +258,7 @@ class _Report:
         return "".join(self._of_all_tasks(one, several) for one in self.combined.found)
 
     def _of_all_tasks(self, one: Together, named: bool) -> str:
-        estimates = {stats.AGGREGATES[key].label: one.estimates(key) for key in SHOWN}
+        estimates = {stats.AGGREGATES[key].label: one.estimates(key) for key in one.shown}
         estimates = {name[0].upper() + name[1:]: of for name, of in estimates.items()}
         taus, profiles = one.profiles()
         styles, name = self.styles, one.algorithm
@@ -241,7 +268,7 @@ class _Report:
                 partial(aggregate_figures.estimates, of, styles, title, unit),
                 f"{slug(key)}-{name}",
             )
-            for key, (title, of) in zip(SHOWN, estimates.items(), strict=True)
+            for key, (title, of) in zip(one.shown, estimates.items(), strict=True)
         )
         if improvements := {label: v.improvement for label, v in one.verdicts.items()}:
             picture = partial(aggregate_figures.improvements, improvements, styles, one.baseline)
@@ -253,12 +280,12 @@ class _Report:
             charts.Line(label, styles[label], one.steps, one.curve(label)) for label in one.scores
         ]
         chart = Chart(
-            f"iqm-{name}", f"{algorithm_name(name)}: IQM of {len(one.tasks)} tasks",
+            f"iqm-curve-{name}", f"{algorithm_name(name)}: IQM of {len(one.tasks)} tasks",
             unit, lines, xlabel,
         )  # fmt: skip
         head = f"<h3>{escape(algorithm_name(name))}</h3>" if named else ""
         readings = "; ".join(
-            f"{stats.AGGREGATES[key].label}: {stats.AGGREGATES[key].reading}" for key in SHOWN
+            f"{stats.AGGREGATES[key].label}: {stats.AGGREGATES[key].reading}" for key in one.shown
         )
         caption = (
             f"{one.unit[0].upper()}{one.unit[1:]} on {', '.join(one.tasks)}. {readings}. "
@@ -302,16 +329,20 @@ class _Report:
             told += "reach beyond the picture."
         if min(seeds) < charts.BAND_SEEDS:
             told += f" With fewer than {charts.BAND_SEEDS} seeds no interval is drawn."
+        if self.curves:
+            methods = ", ".join(dict.fromkeys(curve.method for curve in self.curves))
+            told += f" Dotted: {methods}, as supplied with --curves; they are in no other number."
         return told + " Dragging zooms, the legend hides variants."
 
     def _score_charts(self) -> dict[str, Chart]:
         found = {}
         for section in self.sections:
             grid = section.grid()
+            lines = [(v.label, grid, v.score_curve(grid)) for v in section.variants]
+            lines += [(c.method, c.steps, c.scores) for c in self.curves if c.env == section.env]
             found[section.name] = Chart(
-                f"score-{slug(section.name)}", section.name, "score",
-                self._lines((v.label, grid, v.score_curve(grid)) for v in section.variants),
-            )  # fmt: skip
+                f"score-{slug(section.name)}", section.name, "score", self._lines(lines)
+            )
         return found
 
     def _lines(self, curves: Iterable[tuple[str, Any, FloatArray]]) -> list[charts.Line]:

@@ -46,9 +46,9 @@ def experiment(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Name the settings of the experiment in which two runs differ."""
+    """Name the settings of the experiment in which two runs differ, of those that both record."""
     before, after = experiment(old), experiment(new)
-    return [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return [name for name in before if name in after and before[name] != after[name]]
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -86,26 +86,40 @@ def labelled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
         differing.setdefault((algorithm, label), {}).update(
             dict.fromkeys(differing_settings(group))
         )
-    kept: dict[tuple[Any, ...], RunData] = {}
-    repeated = []
+    copies: dict[tuple[Any, ...], list[RunData]] = {}
     for run, label in zip(runs, labels, strict=True):
         names = differing[run.algorithm, label]
-        told = label + "".join(f", {name} {run.spec.get(name)}" for name in names)
-        first = kept.setdefault((run.algorithm, run.env, told, run.seed), run)
-        if first is not run:
-            repeated.append(
-                f"{first.path} and {run.path} are the same run ({told}, seed {run.seed}): "
-                "leave one of them out"
-            )
-    return [dataclasses.replace(run, label=told) for (_, _, told, _), run in kept.items()], repeated
+        told = label + "".join(f", {name} {run.spec.get(name, 'unknown')}" for name in names)
+        named = dataclasses.replace(run, label=told)
+        copies.setdefault((run.algorithm, run.env, told, run.seed), []).append(named)
+    kept = {key: _furthest(alike) for key, alike in copies.items()}
+    repeated = [
+        f"{copy.path} is the same run as {kept[key].path} ({copy.label}, seed {copy.seed}), which "
+        "is kept: leave one of them out"
+        for key, alike in copies.items()
+        for copy in alike
+        if copy is not kept[key]
+    ]
+    return list(kept.values()), repeated
+
+
+def _furthest(copies: Sequence[RunData]) -> RunData:
+    """Return the finished one of some copies of a run, or the one that came furthest."""
+    return max(copies, key=lambda run: (run.finished, run.reached))
 
 
 def differing_settings(runs: Sequence[RunData]) -> list[str]:
-    """Name the settings of the experiment in which any of the runs differ."""
+    """Name the settings of the experiment in which any of the runs differ.
+
+    A run from before a setting was there does not record it, and so does not differ in it.
+    """
     specs = [experiment(run.spec) for run in runs]
-    names = dict.fromkeys(name for spec in specs for name in spec)
+    recorded: dict[str, list[Any]] = {}
+    for spec in specs:
+        for name, value in spec.items():
+            recorded.setdefault(name, []).append(value)
     return [
-        name for name in names if any(spec.get(name) != specs[0].get(name) for spec in specs[1:])
+        name for name, values in recorded.items() if any(value != values[0] for value in values)
     ]
 
 

@@ -73,6 +73,7 @@ _THEMED = {
 }
 _SHADES = re.compile("|".join(_THEMED))
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"(\d\.\d\d)\d+")  # a hundredth of a point is not seen
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -138,9 +139,16 @@ def svg_file(figure: Figure, name: str) -> str:
 
 
 def inline(file: str) -> str:
-    """Return an SVG file as part of a page, whose colours it takes for its text and axes."""
-    short = _DIGITS.sub(r"\1", _METADATA.sub("", file[file.index("<svg") :]))
-    return _SHADES.sub(lambda found: _THEMED[found.group()], short)
+    """Return an SVG file as part of a page, whose colours it takes for its text and axes.
+
+    Only tags are changed: of a coordinate two decimals are enough, what is to be read stays.
+    """
+    drawn = _METADATA.sub("", file[file.index("<svg") :])
+    return _TAG.sub(lambda tag: _inline_tag(tag.group()), drawn)
+
+
+def _inline_tag(tag: str) -> str:
+    return _SHADES.sub(lambda found: _THEMED[found.group()], _DIGITS.sub(r"\1", tag))
 
 
 def themed(colour: str) -> str:

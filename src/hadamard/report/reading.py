@@ -65,13 +65,36 @@ def reading(section: Section) -> list[Finding]:
     found = []
     for variant in section.variants:
         baseline = section.baseline(variant)
-        if baseline is not None:
+        if baseline is None:
+            continue
+        if _only_trained_longer(variant, baseline):
+            found.append(_alone(variant, other_budget(variant.label, baseline.label)))
+        else:
             found.append(_against(variant, baseline))
     if not found:
         (only,) = section.variants
         headline = f"{only.label} is the only variant: there is nothing to compare it with."
-        found.append(Finding(headline, [_sentence(m, only) for m in (_SCORE, *_HEALTH)]))
+        found.append(_alone(only, headline))
     return found
+
+
+def other_budget(ours: str, theirs: str) -> str:
+    """Say that two labels are not compared, since their runs were not trained for as long."""
+    return f"{ours} against {theirs}: the budgets differ, so they are not compared."
+
+
+def _only_trained_longer(variant: Variant, baseline: Variant) -> bool:
+    """Tell whether the network is the same and only its training is longer or shorter.
+
+    A shorter training also changes what is counted in steps, such as how long exploration lasts.
+    """
+    names = changed(baseline.runs[0].spec, variant.runs[0].spec)
+    return "train.steps" in names and not any(name in _SAID for name in names)
+
+
+def _alone(variant: Variant, headline: str) -> Finding:
+    """Tell the numbers of a variant that is compared with no other."""
+    return Finding(headline, [_sentence(measure, variant) for measure in (_SCORE, *_HEALTH)])
 
 
 def _against(variant: Variant, baseline: Variant) -> Finding:

@@ -14,7 +14,7 @@ from hadamard.report.reading import finite, number, percent
 from hadamard.report.runs import FloatArray, RunData, Section
 from hadamard.report.stats import Estimate, mean_curve
 from hadamard.report.tables import Table
-from hadamard.report.together import SHOWN, Together
+from hadamard.report.together import Together
 
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "score": ("score", number),
@@ -85,11 +85,12 @@ def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -
     """Return the aggregates of every variant; ``estimates[aggregate's label][variant]``."""
     labels = list(one.scores)
     verdicts = one.verdicts
+    without = dict.fromkeys(one.other_budget, "not compared") | {one.baseline: "baseline"}
     shown = {
         "variant": labels,
         **{name: [told(of[label]) for label in labels] for name, of in estimates.items()},
         f"P(better than {one.baseline})": [
-            told(verdicts[label].improvement) if label in verdicts else "baseline"
+            told(verdicts[label].improvement) if label in verdicts else without[label]
             for label in labels
         ],
     }
@@ -100,7 +101,7 @@ def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -
         "variant": labels,
         "runs": [sum(map(len, one.scores[label].values())) for label in labels],
     }
-    for key, of in zip(SHOWN, estimates.values(), strict=True):
+    for key, of in zip(one.shown, estimates.values(), strict=True):
         for bound in Estimate._fields:
             name = key if bound == "value" else f"{key}_{bound}"
             data[name] = [getattr(of[label], bound) for label in labels]
@@ -111,7 +112,7 @@ def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -
             for label in labels
         ]
     data["against_baseline"] = [
-        verdicts[label].outcome if label in verdicts else "baseline" for label in labels
+        verdicts[label].outcome if label in verdicts else without[label] for label in labels
     ]
     caption = f"{algorithm_name(one.algorithm)}, {len(one.tasks)} tasks: {one.unit}, 95 % intervals"
     return Table(f"aggregates-{one.algorithm}", caption, shown, data)

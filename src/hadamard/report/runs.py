@@ -25,6 +25,8 @@ IntArray = npt.NDArray[np.int64]
 
 WINDOW = 100
 """Episodes a score is the mean of."""
+GREEDY_SHARE = 0.1
+"""The last part of the budget whose greedy games, played alongside, make the greedy score."""
 POINTS = 100
 """Places along the budget at which a learning curve is evaluated."""
 
@@ -112,8 +114,8 @@ class RunData:
 
     @functools.cached_property
     def snapshots(self) -> list[Snapshot]:
-        """First and last, or the only one, or none."""
-        return _snapshots(self.path / "kde.jsonl")
+        """After a tenth of the budget and the last, as in the paper; or the last, or none."""
+        return _snapshots(self.path / "kde.jsonl", 0.1 * self.steps)
 
     @property
     def evaluated(self) -> bool:
@@ -145,20 +147,23 @@ class RunData:
 
         The score is the mean of the last 100 training episodes; of a run with evaluations that
         of the evaluations in the last 5 % of training, or of the last one.
+
+        The greedy score is the mean of the last evaluation. Of a run without evaluations it is
+        that of the games played alongside that ended in the last 10 % of the budget: the last 100
+        of the few environments that play them would reach far back into training.
         """
         if measure == "score" and self.evaluated:
             steps, means = self.evaluations
             late = final_mean(steps, means, self.steps)
             return float(means[-1]) if means.size and np.isnan(late) else late
-        if measure in ("score", "greedy"):
-            series = self.episodes if measure == "score" else self.greedy
-            values = series.values[-WINDOW:]
-            if measure == "greedy" and self.spec.get("train.eval_every"):
-                values = series.values[series.steps == series.steps[-1:]]  # the last evaluation
+        if measure == "score":
+            values = self.episodes.values[-WINDOW:]
             return float(values.mean()) if values.size else float("nan")
+        if measure == "greedy" and not self.evaluated:
+            return final_mean(*self.greedy, self.steps, GREEDY_SHARE)
         if measure == "steps_per_second":
             return self.steps_per_second
-        values = self.health[measure]
+        values = self.evaluations.values if measure == "greedy" else self.health[measure]
         return float(values[-1]) if values.size else float("nan")
 
 
@@ -173,6 +178,11 @@ class Variant:
     def finished(self) -> list[RunData]:
         """The runs whose final numbers count."""
         return [run for run in self.runs if run.finished]
+
+    @property
+    def steps(self) -> int:
+        """The budget."""
+        return self.runs[0].steps
 
     @property
     def evaluated(self) -> bool:
@@ -236,21 +246,33 @@ class Section:
     def baseline(self, variant: Variant) -> Variant | None:
         """Return what a variant is compared with; None for the section's first.
 
-        The ordinary layer with the same activation, and of several the one that is most alike;
-        where there is none, the section's first variant.
+        The ordinary layer with the same activation; where there is none, the section's first
+        variant. Of another budget only where none of the same comes before it.
         """
-        spec = variant.runs[0].spec
-        before = list(self.variants[: self.variants.index(variant)])
-        ordinary = [
-            other
-            for other in before
-            if other.runs[0].spec["net.activation"] == spec["net.activation"]
-            and other.runs[0].spec["net.layer"] == "plain"
-            and not other.runs[0].spec["redo.enabled"]
-        ]
-        if ordinary:
-            return min(ordinary, key=lambda other: len(changed(other.runs[0].spec, spec)))
-        return before[0] if before else None
+        before = self.variants[: self.variants.index(variant)]
+        fair = [other for other in before if other.steps == variant.steps] or before
+        return _ordinary(fair, variant) or next(iter(fair), None)
+
+    def without_layer(self, variant: Variant) -> Variant | None:
+        """Return the ordinary layer with a variant's activation and budget; None if there is none.
+
+        What a layer changes is told against this alone, where `baseline` has a last resort.
+        """
+        fair = [v for v in self.variants if v.steps == variant.steps and v is not variant]
+        return _ordinary(fair, variant)
+
+
+def _ordinary(among: Iterable[Variant], variant: Variant) -> Variant | None:
+    """Return the variant with an ordinary layer and the same activation, the most alike of them."""
+    spec = variant.runs[0].spec
+    found = [
+        other
+        for other in among
+        if other.runs[0].spec["net.activation"] == spec["net.activation"]
+        and other.runs[0].spec["net.layer"] == "plain"
+        and not other.runs[0].spec["redo.enabled"]
+    ]
+    return min(found, key=lambda other: len(changed(other.runs[0].spec, spec)), default=None)
 
 
 class Gathered(NamedTuple):
@@ -393,12 +415,15 @@ def _shares(measures: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     }
 
 
-def _snapshots(path: Path) -> list[Snapshot]:
+def _snapshots(path: Path, early: float) -> list[Snapshot]:
     last = rows.last_row(path)
     if not last:
         return []
     # The last layer of a snapshot is the representation.
-    first = rows.first_row(path, lambda row: row.get("layer") == last.get("layer"))
+    first = rows.first_row(
+        path, lambda row: row.get("layer") == last.get("layer") and row.get("step", 0) >= early
+    )
+    first = first or last  # not so far yet
     found = []
     for row in (first, last) if first["step"] < last["step"] else (last,):
         try:

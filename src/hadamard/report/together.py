@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,15 @@ from hadamard.report.runs import FloatArray, Section, Variant
 from hadamard.report.stats import Band, Estimate
 from hadamard.report.verdict import Verdict
 
+if TYPE_CHECKING:
+    from hadamard.experiments.paper import Panel
+
 SHOWN = ("mean", "median", "iqm", "optimality_gap")
-"""Aggregates, in the order they are shown in."""
+"""Aggregates that are always shown, in that order."""
 _CURVE_POINTS = 50
 _CURVE_RESAMPLES = 300
 _PROFILE_POINTS = 81
+_OWN_SCALE = "baseline_min_max"
 # What a suite's scores are normalised by where the paper has no experiment with it.
 _BY_SUITE = {
     "atari": "human_normalised",
@@ -49,11 +53,19 @@ class Together:
     same_budget: bool
     left_out: Sequence[str]
     """What is not in it and why, in sentences."""
+    other_budget: Sequence[str]
+    """Labels of variants trained for longer or shorter than the baseline on any task."""
 
     @property
     def tasks(self) -> list[str]:
         """The tasks that all of its variants have."""
         return list(self.scores[self.baseline])
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The aggregates to show: the usual ones, and each reading of what the paper says."""
+        panel = _panel_of(self.algorithm, self.tasks)
+        return tuple(dict.fromkeys((*SHOWN, *(panel.aggregations if panel is not None else ()))))
 
     @property
     def unit(self) -> str:
@@ -69,12 +81,12 @@ class Together:
 
     @functools.cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """How each variant compares with the baseline."""
+        """How each variant of the baseline's budget compares with it."""
         theirs = self.scores[self.baseline]
         return {
             label: verdict.compare(ours, theirs, "iqm", rng=_generator())
             for label, ours in self.scores.items()
-            if label != self.baseline
+            if label != self.baseline and label not in self.other_budget
         }
 
     def profiles(self) -> tuple[FloatArray, dict[str, Band]]:
@@ -106,8 +118,11 @@ class Combined(NamedTuple):
     refused: list[str]
 
 
-def combine(found: Sequence[Section], least: int = 2) -> Combined:
-    """Put the tasks of each algorithm together, where there are at least so many."""
+def combine(found: Sequence[Section], least: int = 2, by: str | None = None) -> Combined:
+    """Put the tasks of each algorithm together, where there are at least so many.
+
+    ``by`` is the normalisation; by default the paper's for each algorithm.
+    """
     by_algorithm: dict[str, list[Section]] = {}
     for section in found:
         by_algorithm.setdefault(section.algorithm, []).append(section)
@@ -115,7 +130,7 @@ def combine(found: Sequence[Section], least: int = 2) -> Combined:
     for algorithm, of in by_algorithm.items():
         if len(of) >= least:
             try:
-                made.append(_together(algorithm, of, least))
+                made.append(_together(algorithm, of, least, by))
             except ValueError as error:
                 refused.append(f"{algorithm_name(algorithm)}: {error}")
     return Combined(made, refused)
@@ -127,17 +142,23 @@ def normalisation_of(algorithm: str, envs: Sequence[str]) -> str:
     Where it has nothing of the kind, or suites are mixed, scores are normalised by the baseline's
     lowest and highest.
     """
+    panel = _panel_of(algorithm, envs)
+    if panel is not None:
+        return panel.normalisation
     suites = {env.partition("/")[0] for env in envs}
-    if len(suites) > 1:
-        return "baseline_min_max"
-    (suite,) = suites
+    return _BY_SUITE.get(suites.pop(), _OWN_SCALE) if len(suites) == 1 else _OWN_SCALE
+
+
+def _panel_of(algorithm: str, envs: Sequence[str]) -> Panel | None:
+    """Return the first panel of the paper with this algorithm on the suite of these tasks."""
     from hadamard.experiments.paper import EXPERIMENTS
 
+    suites = {env.partition("/")[0] for env in envs}
     for experiment in EXPERIMENTS.values():
         for panel in experiment.panels:
-            if panel.algorithm == algorithm and panel.tasks[0].partition("/")[0] == suite:
-                return panel.normalisation
-    return _BY_SUITE.get(suite, "baseline_min_max")
+            if panel.algorithm == algorithm and {panel.tasks[0].partition("/")[0]} == suites:
+                return panel
+    return None
 
 
 def baseline_of(variants: Mapping[str, Variant]) -> str:
@@ -150,7 +171,7 @@ def baseline_of(variants: Mapping[str, Variant]) -> str:
     return next(iter(variants))
 
 
-def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
+def _together(algorithm: str, of: Sequence[Section], least: int, by: str | None = None) -> Together:
     left_out: list[str] = []
     tables = {section.env: _finals(section) for section in of}
     labels = dict.fromkeys(label for table in tables.values() for label in table)
@@ -164,7 +185,7 @@ def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
     for env in tables.keys() - set(tasks):
         lacking = [label for label in labels if label not in tables[env]]
         left_out.append(f"{env} is left out: {', '.join(lacking)} has no final score there.")
-    by = normalisation_of(algorithm, list(tables))
+    by = by or normalisation_of(algorithm, list(tables))
     first = {v.label: v for section in of for v in section.variants if v.label in labels}
     if not first:
         raise ValueError("no run with a score is finished, so nothing is aggregated.")
@@ -172,6 +193,7 @@ def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
     finals: dict[str, dict[str, FloatArray]] = {label: {} for label in labels}
     curves: dict[str, dict[str, FloatArray]] = {label: {} for label in labels}
     budgets = set()
+    other_budget: dict[str, None] = {}
     for section in of:
         if section.env not in tasks:
             continue
@@ -181,7 +203,7 @@ def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
         drawn = {label: variants[label].score_curve(grid) for label in labels}
         try:
             known = {}
-            if by == "baseline_min_max":
+            if by == _OWN_SCALE:
                 recorded = variants[baseline].score_curve(section.grid())
                 known = {section.env: scales.baseline_scale(recorded, section.env)}
             for label in labels:
@@ -189,6 +211,8 @@ def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
                 curves[label][section.env] = scales.normalise(drawn[label], section.env, by, known)
                 finals[label][section.env] = scales.normalise(raw, section.env, by, known)
             budgets.add(budget)
+            steps = variants[baseline].steps
+            other_budget |= {label: None for label in labels if variants[label].steps != steps}
         except ValueError as error:
             left_out.append(f"{section.env} is left out: {error}.")
             for of_label in (*curves.values(), *finals.values()):
@@ -203,8 +227,9 @@ def _together(algorithm: str, of: Sequence[Section], least: int) -> Together:
     if len(budgets) > 1:
         places = 100 * places / max(budgets)
     return Together(
-        algorithm, by, baseline, finals, curves, places, len(budgets) == 1, sorted(left_out)
-    )
+        algorithm, by, baseline, finals, curves, places, len(budgets) == 1, sorted(left_out),
+        list(other_budget),
+    )  # fmt: skip
 
 
 def _finals(section: Section) -> dict[str, FloatArray]:

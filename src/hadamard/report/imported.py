@@ -1,0 +1,76 @@
+"""Curves of other methods, from a file: drawn beside ours, and in no statistic."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hadamard.report.figures import VARIANT_COLOURS, VariantStyle
+
+COLUMNS = ("method", "env", "seed", "step", "score")
+
+
+class CurvesError(ValueError):
+    """A file of curves that cannot be used."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedCurve:
+    """One method on one task."""
+
+    method: str
+    env: str
+    steps: npt.NDArray[np.float64]
+    """In agent steps, as ours."""
+    scores: npt.NDArray[np.float64]
+    """(seeds, steps); NaN where a seed has none."""
+
+
+def read_curves(path: Path) -> list[ImportedCurve]:
+    """Read a CSV with the columns method, env (suite/task), seed, step and score."""
+    found: dict[tuple[str, str], dict[tuple[str, float], float]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if lacking := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+                raise CurvesError(
+                    f"{path} has no column {', '.join(lacking)}: its first line must name "
+                    f"{', '.join(COLUMNS)}"
+                )
+            for row in rows:
+                points = found.setdefault((row["method"], row["env"]), {})
+                points[row["seed"], float(row["step"])] = float(row["score"])
+    except (OSError, UnicodeDecodeError) as error:
+        raise CurvesError(f"{path} cannot be read: {error}") from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, CurvesError):
+            raise
+        raise CurvesError(
+            f"{path}, line {rows.line_num}: step and score must be numbers, got "
+            f"{row['step']!r} and {row['score']!r}"
+        ) from None
+    if not found:
+        raise CurvesError(f"{path} holds no curve: there is no row under its first line")
+    return [_curve(method, env, points) for (method, env), points in found.items()]
+
+
+def _curve(method: str, env: str, points: dict[tuple[str, float], float]) -> ImportedCurve:
+    seeds = list(dict.fromkeys(seed for seed, _ in points))
+    steps = sorted({step for _, step in points})
+    scores = np.array([[points.get((seed, step), np.nan) for step in steps] for seed in seeds])
+    return ImportedCurve(method, env, np.array(steps), scores)
+
+
+def styles_for(curves: Iterable[ImportedCurve], ours: int) -> dict[str, VariantStyle]:
+    """Give the methods dotted lines, in the colours that follow those of our variants."""
+    methods = dict.fromkeys(curve.method for curve in curves)
+    colours = [VARIANT_COLOURS[(ours + i) % len(VARIANT_COLOURS)] for i in range(len(methods))]
+    return {
+        method: VariantStyle(colour, "*", ":")
+        for method, colour in zip(methods, colours, strict=True)
+    }
