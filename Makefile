@@ -54,4 +54,4 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 	@echo "Open site/index.html"
 
 clean: ## Remove the environment and everything built
-	@rm -rf $(VENV) site demo_output dist .mypy_cache .ruff_cache .pytest_cache .coverage
+	@rm -rf $(VENV) site demo_output example_output dist .mypy_cache .ruff_cache .pytest_cache .coverage

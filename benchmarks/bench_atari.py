@@ -13,8 +13,8 @@ Everything takes turns in one run, and the middle of three turns is reported:
 - seeds: training steps per second of several runs in one process (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns.
 
-With ``--grow`` it measures instead how all of that changes with a setting: one row for each, several
-settings of a row joined by a +, as in ``algo.num_envs=512+algo.minibatches=128``.
+With ``--grow`` it measures instead how all of that changes with a setting: one row for each,
+several settings of a row joined by a +, as in ``algo.num_envs=512+algo.minibatches=128``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Both networks regress four numbers from sparse binary observations. Every few hu
 targets change, as an RL agent's do when its policy improves. After each change both networks
 are diagnosed. Takes about a minute on two cores and writes a page and its figures:
 
-    python examples/tanh_vs_hadamard.py --output demo_output
+    python examples/tanh_vs_hadamard.py --output example_output
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=Path("demo_output"))
+    parser.add_argument("--output", type=Path, default=Path("example_output"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=8, help="how often the targets change")
     parser.add_argument("--steps", type=int, default=600, help="training steps per task")

@@ -230,6 +230,11 @@ def test_a_suites_defaults_come_with_its_name() -> None:
         ("dqn --algo.learning-starts 64", ["--train.steps 64", "--algo.learning-starts is 64"]),
         ("pqn --train.eval-every 32", ["--train.eval-every 32", "--train.greedy-envs 8"]),
         ("ppo --algo.minibatches 1024", ["--algo.minibatches 1024", "one transition"]),
+        ("dqn --algo.gamma 2", ["--algo.gamma must lie in [0, 1], got 2"]),
+        ("pqn --algo.lambda_ 3", ["--algo.lambda_ must lie in [0, 1], got 3"]),
+        ("ppo --algo.clip -1", ["--algo.clip must be above 0, got -1"]),
+        ("pqn --algo.max-grad-norm 0", ["--algo.max-grad-norm must be above 0, got 0"]),
+        ("dqn --algo.learning-starts -10", ["--algo.learning-starts must not be negative"]),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_leaves_nothing(
@@ -350,9 +355,19 @@ def test_the_default_folder_is_named_after_the_settings(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [w for w in small("dqn", tmp_path) if w not in ("--run-dir", str(tmp_path))]
-    assert command(*words, "--net.layer", "hadamard", "--seed", "5", "--redo.enabled").code == 0
-    assert kept(Path("runs/dqn_probe-both_hadamard_relu_redo_seed5"))
+    words = ["train", "ppo", "--env", "probe/both", "--net.layer", "hadamard", "--seed", "5"]
+    words += ["--redo.enabled", "--train.no-tensorboard"]
+    few, more = ("--train.steps", "2048"), ("--train.steps", "3072", "--algo.gamma", "0.9")
+    assert command(*words, *few).code == 0
+    assert command(*words, *more).code == 0
+    assert command(*words, *more, "--train.log-every", "512", "--train.health-every", "0").code == 0
+    start = "ppo_probe-both_hadamard_relu_redo"
+    named = {f"{start}_steps-2048_tensorboard-False_seed5"}
+    named |= {f"{start}_gamma-0.9_steps-3072_tensorboard-False_seed5"}
+    found = {path.name for path in Path("runs").iterdir() if kept(path)}
+    assert named < found
+    (summed,) = found - named  # too much to tell
+    assert re.fullmatch(start + "_[0-9a-f]{8}_seed5", summed)
 
 
 def test_plain_lines_where_there_is_no_terminal(command: Command, tmp_path: Path) -> None:

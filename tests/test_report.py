@@ -607,7 +607,7 @@ def test_the_page_tells_all_faults_and_goes_on(
     assert main(["report", str(folder), "-o", str(tmp_path / "out")]) == 0
     output = capsys.readouterr()
     assert "from 7 runs" in output.out
-    assert "could not be read in full" in output.err
+    assert "could not be used, or not in full" in output.err
     text = (tmp_path / "out" / "index.html").read_text()
     for told in (
         "bad/config.json is damaged",

@@ -66,8 +66,10 @@ class Lines:
         self.last = now
         rate = (step - self.start) / max(now - self.began, 1e-9)
         left = duration(max(self.total - step, 0) / max(rate, 1e-9))
+        known = describe(facts)
+        shown = f"{known} · " if known else ""  # nothing before the first episode has ended
         print(
-            f"{step:,}/{self.total:,} steps · {rate:,.0f}/s · {describe(facts)} · {left} left",
+            f"{step:,}/{self.total:,} steps · {rate:,.0f}/s · {shown}{left} left",
             flush=True,
         )
 

@@ -6,6 +6,7 @@ import math
 import signal
 import time
 import warnings
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from hadamard import analyse, envs
 from hadamard.core import checkpoint, discover, machine
-from hadamard.core.config import RunSpec, from_dict, overridden, to_dict
+from hadamard.core.config import RunSpec, flattened, from_dict, overridden, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run, RunError
 from hadamard.core.types import Agent, Envs, Extra, Metrics, State
@@ -31,6 +32,8 @@ from hadamard.trackers import Mirrors
 ALGORITHMS = "hadamard.algos"
 # The score of a run at any moment is the mean over this many of its last training episodes.
 SCORE_EPISODES = 100
+_TOLD = 3
+"""Changed settings that a run's folder is named after, at most."""
 
 
 class Interrupted(Exception):
@@ -50,11 +53,21 @@ def default_spec(algorithm: str, env: str = "minatar/breakout") -> RunSpec[Any]:
 
 
 def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
-    """Name a run after what sets it apart."""
+    """Name a run after what sets it apart; many settings become a short sum of them."""
     parts = [algorithm, spec.env.replace("/", "-"), spec.net.layer, spec.net.activation]
     parts += [] if spec.net.norm == "none" else [spec.net.norm]
     parts += ["redo"] if spec.redo.enabled else []
-    return str(Path("runs") / "_".join([*parts, f"seed{spec.seed}"]))
+    usual = flattened(to_dict(default_spec(algorithm, spec.env)))
+    said = ("env", "seed", "run_dir", "device", "net.layer", "net.activation", "net.norm")
+    changed = {
+        name: value
+        for name, value in flattened(to_dict(spec)).items()
+        if name not in (*said, "redo.enabled") and value != usual[name]
+    }
+    told = [f"{name.rpartition('.')[2].strip('_')}-{value}" for name, value in changed.items()]
+    if len(told) > _TOLD or any("/" in words for words in told):
+        told = [f"{zlib.crc32(repr(sorted(changed.items())).encode()):08x}"]
+    return str(Path("runs") / "_".join([*parts, *told, f"seed{spec.seed}"]))
 
 
 def choose_device(name: str) -> torch.device:
@@ -222,9 +235,8 @@ class Trainer:
                 greedy = self._make_envs(train.greedy_envs, 11, training=False)
                 self.greedy = GreedyPlay(self.agent, greedy)
             if train.eval_every:
-                self.evaluation = self._make_envs(
-                    train.eval_episodes, 12, train.eval_workers, training=False
-                )
+                workers = min(train.eval_workers, train.eval_episodes)
+                self.evaluation = self._make_envs(train.eval_episodes, 12, workers, training=False)
         except BaseException:
             self.close()
             raise

@@ -45,6 +45,8 @@ class _Report:
 def main(words: list[str]) -> int:
     """Run the command."""
     asked = parse(_Report, words, "hadamard report")
+    if not asked.runs:
+        raise UserError("nothing to compare: name run folders, or a folder that contains runs")
     runs, troubles = gather(asked.runs)
     if asked.output.suffix == ".html":
         if asked.curves is not None or asked.normalise != "auto":
@@ -64,7 +66,7 @@ def main(words: list[str]) -> int:
         )  # fmt: skip
     print(f"wrote {page} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
     if wrong := len(troubles) + sum(bool(run.troubles) for run in runs):
-        told = f"{wrong} of the runs could not be read in full; the page says which"
+        told = f"{wrong} of the runs could not be used, or not in full; the page says which and why"
         print(told, file=sys.stderr)
     if asked.figure is not None:
         overview(runs).savefig(asked.figure, dpi=130)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,12 +115,16 @@ def read(path: Path) -> tuple[int, State]:
 
 
 def newest(folder: Path) -> Path:
-    """Return the newest whole checkpoint."""
+    """Return the newest whole checkpoint, with a warning if a newer one is damaged."""
+    troubles: list[str] = []
     for path in _newest_first(folder):
         try:
             read(path)
-        except CheckpointError:
+        except CheckpointError as error:
+            troubles.append(str(error))
             continue
+        for trouble in troubles:
+            warnings.warn(f"an older checkpoint is used: {trouble}", stacklevel=2)
         return path
     raise CheckpointError(f"there is no whole checkpoint in {folder}")
 

@@ -130,11 +130,7 @@ class RunSpec(Generic[C]):
         for name, number in not_negative.items():
             if number < 0:
                 raise ValueError(f"--{name} must not be negative, got {number}")
-        if self.train.eval_workers > self.train.eval_episodes:
-            raise ValueError(
-                f"--train.eval-workers {self.train.eval_workers} is more than there are "
-                f"--train.eval-episodes ({self.train.eval_episodes})"
-            )
+        self._check_ranges()
         for name in ("learning_starts", "random_steps"):  # as the algorithm calls it
             first = getattr(self.algo, name, 0)
             if self.train.steps <= first:
@@ -159,6 +155,28 @@ class RunSpec(Generic[C]):
                 f"--train.health-samples {self.train.health_samples} new observations: raise the "
                 "first, lower the second, or turn the diagnosis off with 0"
             )
+
+    def _check_ranges(self) -> None:
+        """Refuse numbers of the algorithm's that lie where they mean nothing."""
+        for name in ("gamma", "lambda_", "gae_lambda", "tau", *_EPSILONS):
+            value = getattr(self.algo, name, None)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"--algo.{_flag(name)} must lie in [0, 1], got {value:g}")
+        for name in ("max_grad_norm", "clip"):
+            size: float = getattr(self.algo, name, 1.0)
+            if not size > 0:
+                raise ValueError(f"--algo.{_flag(name)} must be above 0, got {size:g}")
+        for name in ("learning_starts", "random_steps"):
+            steps: int = getattr(self.algo, name, 0)
+            if steps < 0:
+                raise ValueError(f"--algo.{_flag(name)} must not be negative, got {steps}")
+
+
+_EPSILONS = ("epsilon_initial", "epsilon_final", "epsilon_fraction")
+
+
+def _flag(name: str) -> str:
+    return name if name.endswith("_") else name.replace("_", "-")  # as the command line has them
 
 
 @dataclass(frozen=True)
@@ -195,6 +213,20 @@ def require_positive(config: Any, *names: str) -> None:
 def to_dict(spec: Any) -> dict[str, Any]:
     """Return a spec as plain values, ready for JSON."""
     return dataclasses.asdict(spec)
+
+
+def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted names.
+
+    Examples:
+        >>> flattened({"seed": 3, "net": {"width": 128}})
+        {'seed': 3, 'net.width': 128}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = flattened(value, f"{before}{name}.") if isinstance(value, Mapping) else None
+        found |= {f"{before}{name}": value} if inner is None else inner
+    return found
 
 
 def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:

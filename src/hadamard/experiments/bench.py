@@ -134,6 +134,8 @@ class Lane:
 
 def bench(asked: Bench) -> str:
     """Measure, and return the table."""
+    if not asked.seconds > 0:
+        raise ValueError(f"--seconds must be above 0, got {asked.seconds:g}")
     heading = f"{asked.env}, torch {torch.__version__}; share of the time by part, health at its "
     return table(
         heading + "default interval", {name: measure(name, asked) for name in asked.algorithms}

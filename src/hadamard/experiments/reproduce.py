@@ -22,13 +22,12 @@ from typing import Any
 import torch
 
 from hadamard import __version__, envs
-from hadamard.core.config import RunSpec, overridden, to_dict
+from hadamard.core.config import RunSpec, flattened, overridden, to_dict
 from hadamard.core.run import Run, write_atomically
 from hadamard.experiments import paper, sweep
 from hadamard.experiments.bench import Lane, Quiet
 from hadamard.experiments.grid import Job
 from hadamard.progress import duration
-from hadamard.report.runs import flat
 from hadamard.train import Trainer, choose_device, open_run
 
 SECONDS = 2.0
@@ -136,9 +135,7 @@ def check_installed(runs: Sequence[Planned]) -> None:
     """Refuse to start what cannot run here, before the first run starts."""
     if absent := missing_suites(runs):
         told = "; ".join(f"{suite}: {command}" for suite, command in absent.items())
-        raise envs.MissingExtra(
-            f"not installed: {told}. Or leave those experiments out, or use --scale smoke"
-        )
+        raise envs.MissingExtra(f"not installed: {told}. Or leave those experiments out")
 
 
 def reproduce(asked: Asked, options: sweep.Options) -> int:
@@ -352,7 +349,7 @@ def cache_file() -> Path:
 
 def _kind(run: Planned, threads: int) -> str:
     """Return a key for all runs that take alike."""
-    settings = {k: v for k, v in flat(to_dict(run.job.spec)).items() if k not in _ALIKE}
+    settings = {k: v for k, v in flattened(to_dict(run.job.spec)).items() if k not in _ALIKE}
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     machine = [platform.node(), platform.machine(), os.cpu_count(), gpu, threads]
     facts = [machine, torch.__version__, __version__, run.job.algorithm, run.suite, settings]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hadamard import __version__
+from hadamard.core.config import flattened
 from hadamard.report import figures
 from hadamard.report.figures import Curve, Panel, VariantStyle
 from hadamard.report.kde_grid import KdeGrid
@@ -24,7 +25,6 @@ from hadamard.report.runs import (
     RunData,
     Section,
     Variant,
-    flat,
     sections,
 )
 
@@ -393,7 +393,7 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
 
     Without the default everything is named but how often what is written.
     """
-    known = flat(default) if default is not None else {}
+    known = flattened(default) if default is not None else {}
     words = ["hadamard", "train", run.algorithm, "--env", run.env, "--seed", str(run.seed)]
     for name, value in run.spec.items():
         if name in _NOT_SETTINGS or (name in known and _setting(known[name]) == _setting(value)):

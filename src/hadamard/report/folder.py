@@ -212,8 +212,9 @@ class _Report:
         seeds = [len(variant.runs) for section in self.sections for variant in section.variants]
         budgets = dict.fromkeys(f"{run.steps:,}" for run in self.runs)
         tasks = ", ".join(envs) if len(envs) <= 6 else f"{len(envs)} tasks"
+        labels = dict.fromkeys(v.label for section in self.sections for v in section.variants)
         return (
-            f"{' and '.join(algorithms)} on {tasks}: {' · '.join(self.styles)}; "
+            f"{' and '.join(algorithms)} on {tasks}: {' · '.join(labels)}; "
             f"{spanned(seeds)} seed{'' if max(seeds) == 1 else 's'} of each, "
             f"{' or '.join(budgets)} steps."
         )

@@ -35,7 +35,7 @@ def read_curves(path: Path) -> list[ImportedCurve]:
     """Read a CSV with the columns method, env (suite/task), seed, step and score."""
     found: dict[tuple[str, str], dict[tuple[str, float], float]] = {}
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if lacking := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
                 raise CurvesError(

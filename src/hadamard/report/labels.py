@@ -51,22 +51,6 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [name for name in before if name in after and before[name] != after[name]]
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings under dotted names.
-
-    Examples:
-        >>> flat({"seed": 0, "net": {"width": 512}})
-        {'seed': 0, 'net.width': 512}
-    """
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 def labelled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
     """Return the runs with labels, and what of them is there twice.
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hadamard.core.config import flattened
 from hadamard.core.run import Run, RunError
 from hadamard.report import rows
 from hadamard.report.kde_grid import KdeGrid
 from hadamard.report.labels import algorithm_name, labelled, order
 from hadamard.report.labels import changed as changed
-from hadamard.report.labels import flat as flat
 from hadamard.report.scores import final_mean
 
 FloatArray = npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ class RunData:
     """The variant in words, such as "tanh + HR"; runs of equal label differ in the seed only."""
     algorithm: str
     spec: Mapping[str, Any]
-    """All settings, flat: ``{"net.layer": "hadamard", ...}``."""
+    """All settings: ``{"net.layer": "hadamard", ...}``."""
     versions: Mapping[str, str]
     commit: str | None
     finished: bool
@@ -347,7 +347,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _read(run: Run) -> RunData:
     config = run.config
-    spec = flat(config.get("spec") or {})
+    spec = flattened(config.get("spec") or {})
     if absent := [name for name in _NEEDED if name not in spec]:
         raise RunError(
             f"{run.path / 'config.json'} lacks spec.{absent[0]}: it is not the config of a "
