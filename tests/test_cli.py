@@ -8,6 +8,7 @@ import errno
 import importlib.util
 import inspect
 import io
+import json
 import os
 import pty
 import re
@@ -368,6 +369,29 @@ def test_the_default_folder_is_named_after_the_settings(
     assert named < found
     (summed,) = found - named  # too much to tell
     assert re.fullmatch(start + "_[0-9a-f]{8}_seed5", summed)
+
+
+def test_a_short_run_is_diagnosed_at_its_end(command: Command, tmp_path: Path) -> None:
+    words = ["train", "ppo", "--env", "probe/both", "--run-dir", str(tmp_path / "run")]
+    assert command(*words, "--train.steps", "3072", "--train.no-tensorboard").code == 0
+    (row,) = map(json.loads, (tmp_path / "run" / "health.jsonl").read_text().splitlines())
+    assert (row["step"], row["observations"]) == (3072, 2048)
+
+
+def test_no_more_workers_than_episodes_evaluate(command: Command, tmp_path: Path) -> None:
+    words = ["train", "ppo", "--env", "probe/both", "--run-dir", str(tmp_path / "run")]
+    words += ["--train.steps", "1024", "--train.no-tensorboard", "--train.health-every", "0"]
+    words += [
+        "--train.eval-every",
+        "1024",
+        "--train.eval-episodes",
+        "2",
+        "--train.eval-workers",
+        "5",
+    ]
+    assert command(*words).code == 0
+    rows = (tmp_path / "run" / "eval.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [0, 0, 1024, 1024]
 
 
 def test_plain_lines_where_there_is_no_terminal(command: Command, tmp_path: Path) -> None:

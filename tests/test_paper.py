@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from hadamard import cli, envs
-from hadamard.core.config import overridden, to_dict
+from hadamard.core.config import flattened, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments import paper, reproduce
 from hadamard.experiments.grid import Job, variant
 from hadamard.experiments.paper import EXPERIMENTS, FROM_FIGURE, SCALES, Experiment
 from hadamard.experiments.sweep import Options
-from hadamard.report.runs import flat
 from hadamard.report.scores import NORMALISATIONS, normalise
 from hadamard.report.stats import AGGREGATES
 from hadamard.train import Trainer, default_spec
@@ -421,7 +420,7 @@ def test_a_share_of_the_budget_shortens_what_is_counted_in_steps(command: Comman
     (part,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1, share=0.4)
     counted = {"train.steps", "train.log_every", "train.health_every", "train.checkpoint_every"}
     counted |= {"algo.epsilon_steps"}
-    before, after = (flat(to_dict(job.spec)) for job in (whole, part))
+    before, after = (flattened(to_dict(job.spec)) for job in (whole, part))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {*counted, "run_dir"}
     for name in counted:

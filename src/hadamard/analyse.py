@@ -21,6 +21,8 @@ class RecentObservations:
     def __init__(self, train: TrainSpec, device: torch.device) -> None:
         self.device = device
         self.every, self.count = train.health_every, train.health_samples
+        if self.count <= train.steps < self.every:
+            self.every = train.steps  # a short run is diagnosed at its end
         self._batches: list[Tensor] = []
 
     def add(self, step: int, obs: Tensor) -> None:

@@ -394,7 +394,7 @@ class Trainer:
             self.evaluate()
         if self._due(every.checkpoint_every, before):
             self._save_due = self._densities_due = True
-        if self._due(every.health_every, before):
+        if self._due(self.recent.every, before):
             self.examine(self.recent.take())
         if self._due(every.log_every, before):
             self._log()

@@ -39,7 +39,8 @@ class TrainSpec:
     log_every: int = 10_000
     """Steps between rows of train.jsonl and progress lines."""
     health_every: int = 100_000
-    """Steps between diagnoses of the hidden representations; 0 turns them off."""
+    """Steps between diagnoses of the hidden representations; a shorter run has one at its end, and
+    0 turns them off."""
     health_samples: int = 2_048
     """Recent observations a diagnosis runs on."""
     health_layers: Literal["last", "all"] = "last"
