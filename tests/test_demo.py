@@ -56,7 +56,7 @@ def test_a_demo_run_that_fails_is_shown(demo: tuple[Path, str], tmp_path: Path) 
     run = tmp_path / "runs" / "dqn_minatar-breakout_plain_seed0"
     run.mkdir(parents=True)
     (run / "something").write_text("else")
-    done = hadamard("demo", "--output", str(tmp_path), "--steps", "100", "--seeds", "1")
+    done = hadamard("demo", "--output", str(tmp_path), "--steps", "6000", "--seeds", "1")
     assert done.returncode == 2
     assert "the demo's run tanh, seed 0 failed" in done.stderr
     assert "exists and is not a run" in done.stderr
@@ -69,6 +69,7 @@ def test_a_demo_run_that_fails_is_shown(demo: tuple[Path, str], tmp_path: Path) 
         (["--env", "minatar/breakuot"], "did you mean 'breakout'"),
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--steps", "100"], "--train.steps 100 ends before anything is learned"),
     ],
 )
 def test_a_wrong_demo_is_told_before_any_run(

@@ -36,6 +36,7 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
             run = f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}"
             changes = {"net.layer": layer, "seed": seed, "run_dir": str(output / "runs" / run)}
             spec = overridden(base, {**_settings(steps), **changes})
+            spec.check()
             made[f"{variant}, seed {seed}"] = Job(algorithm, spec)
     _train(made, jobs)
     page = output / "index.html"
