@@ -278,7 +278,7 @@ def test_a_state_of_other_environments_is_refused(name: str, exact: bool) -> Non
 
 
 def test_empty_batches_and_negative_seeds_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_envs .--algo.num-envs. must be at least 1, got 0"):
         make("probe/constant", 0, 0)
     with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
         make("probe/constant", -1, 2)
