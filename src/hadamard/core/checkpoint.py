@@ -7,7 +7,6 @@ of each file. The newest two are kept, and when the newest is damaged the other 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -66,10 +65,11 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
         shutil.rmtree(other)
     for name, part in parts.items():
         if hasattr(part, "prune"):
-            # What a damaged checkpoint needs is not known: nothing is removed while it is there.
-            with contextlib.suppress(OSError, ValueError, KeyError):
+            try:
                 saved = [_saved_part(kept, name) for kept in _newest_first(folder)]
-                part.prune(folder / name, saved)
+            except (OSError, ValueError, KeyError):
+                continue  # what a damaged checkpoint needs is not known: remove nothing
+            part.prune(folder / name, saved)
     return final
 
 
