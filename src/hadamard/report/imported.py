@@ -71,6 +71,6 @@ def styles_for(curves: Iterable[ImportedCurve], ours: int) -> dict[str, VariantS
     methods = dict.fromkeys(curve.method for curve in curves)
     colours = [VARIANT_COLOURS[(ours + i) % len(VARIANT_COLOURS)] for i in range(len(methods))]
     return {
-        method: VariantStyle(colour, "*", ":")
+        method: VariantStyle(colour, "o", ":")
         for method, colour in zip(methods, colours, strict=True)
     }
