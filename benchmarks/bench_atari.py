@@ -8,9 +8,10 @@
 Everything takes turns in one run, and the middle of three turns is reported:
 
 - the limit: environments alone with random actions, in one process and spread over several;
-- training: ReLU and tanh + HR end to end, as a share of the limit, and where the time goes;
-- one update: milliseconds, eager and as the device allows (captured on a GPU), with --set as told;
-- seeds: training steps per second of several runs in one process (``hadamard train --seeds``);
+- training: ReLU and tanh + HR end to end, as a share of the limit;
+- where the time goes, in a turn of its own that waits for the device after each part;
+- one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
+  several seeds at once, each on a stream of its own (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns.
 
 With ``--grow`` it measures instead how all of that changes with a setting: one row for each,
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import re
 import shlex
@@ -28,35 +30,42 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hadamard import envs
-from hadamard.core.config import to_dict
-from hadamard.core.run import Run
-from hadamard.experiments.bench import PARTS, Lane, Quiet, Timing
-from hadamard.train import Trainer
+from hadamard.experiments.bench import PARTS, Lane, Timing
+from hadamard.train import make_agent
 from timing import machine
 
 VARIANTS = ("ReLU", "tanh + HR")
 TURNS = 3
 
 
-def alone(env: str, count: int, workers: int, seconds: float) -> float:
-    """Return steps per second of the environments with random actions."""
-    with closing(envs.make(env, 0, count, workers=workers)) as made:
-        made.reset()
-        actions = torch.randint(0, made.spec.num_actions, (64, count))
+class Alone:
+    """Environments with random actions and nobody who learns."""
+
+    def __init__(self, env: str, count: int, workers: int) -> None:
+        self.envs = envs.make(env, 0, count, workers=workers)
+        self.envs.reset()
+        self.actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
+
+    def rate(self, seconds: float) -> float:
+        """Return steps per second."""
         steps, start = 0, time.perf_counter()
         while time.perf_counter() - start < seconds:
-            made.step(actions[steps % 64])
+            self.envs.step(self.actions[steps % 64])
             steps += 1
-        return steps * count / (time.perf_counter() - start)
+        return steps * self.envs.num_envs / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Stop the environments."""
+        self.envs.close()
 
 
 def peer(command: str) -> float:
@@ -68,33 +77,21 @@ def peer(command: str) -> float:
     return float(told[-1])
 
 
-def together(lane: Lane, folder: Path, seeds: int, seconds: float) -> Timing:
-    """Train several seeds in one process for a while."""
-    with ExitStack() as stack:
-        trainers = []
-        for seed in range(seeds):
-            spec = replace(lane.trainer.spec, seed=seed, run_dir=str(folder / f"seed{seed}"))
-            trainer = stack.enter_context(closing(Trainer(lane.trainer.algorithm, spec)))
-            config = {"algorithm": lane.trainer.algorithm, "spec": to_dict(spec)}
-            trainer.open(Run.create(folder / f"seed{seed}", config), Quiet, resume=False)
-            trainers.append(trainer)
-        loops = [trainer.loop(lambda: False) for trainer in trainers]
+def waiting(lane: Lane, seconds: float) -> Timing:
+    """Train for a while, waiting for the device after learning: its time is counted there."""
+    agent: Any = lane.trainer.agent
+    observe = agent.observe
 
-        def advance(going: Callable[[], bool]) -> None:
-            while going():
-                for trainer, loop in zip(trainers, loops, strict=True):
-                    with trainer.own_stream():
-                        next(loop)
-
-        advance(lambda: any(t.latest is None or not t.agent.settled for t in trainers))
-        first, start = sum(t.step for t in trainers), time.perf_counter()
-        advance(lambda: time.perf_counter() - start < seconds or not trainers[0].agent.settled)
-        if trainers[0].device.type == "cuda":
+    def observe_and_wait(*arguments: Any) -> Any:
+        metrics = observe(*arguments)
+        if lane.trainer.device.type == "cuda":
             torch.cuda.synchronize()
-        elapsed = time.perf_counter() - start
-        for loop in loops:
-            loop.close()
-        return Timing(sum(t.step for t in trainers) - first, elapsed, {})
+        return metrics
+
+    agent.observe = observe_and_wait
+    timing = lane.measure(seconds)
+    agent.observe = observe
+    return timing
 
 
 class Updates:
@@ -113,14 +110,67 @@ class Updates:
         self.batch = tuple(part.clone() for part in batch)
         return self.learn(*batch)
 
-    def seconds(self, count: int) -> float:
-        """Time updates in a row."""
+    def seconds(self, count: int, learners: Sequence[Any] = ()) -> float:
+        """Time updates in a row; those of several learners, each on a stream of its own."""
+        each = learners or [self.learn]
+        streams = [torch.cuda.Stream() if learners else None for _ in each]
         start = time.perf_counter()
         for _ in range(count):
-            self.learn(*self.batch)
+            for learn, stream in zip(each, streams, strict=True):
+                with torch.cuda.stream(stream):  # of None: the usual one
+                    learn(*self.batch)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return (time.perf_counter() - start) / count
+
+    def of_seeds(self, lane: Lane, seeds: int, count: int) -> float:
+        """Return how many times as long as one learner several take."""
+        trainer = lane.trainer
+        agents: list[Any] = [
+            make_agent(trainer.algorithm, replace(trainer.spec, seed=i), trainer.envs, self.device)
+            for i in range(seeds)
+        ]
+        learners = [agent.learn for agent in agents]
+        for learn in learners:
+            learn(*self.batch)
+        torch.cuda.synchronize()
+        ratios = [
+            self.seconds(count, learners) / self.seconds(count, learners[:1]) for _ in range(TURNS)
+        ]
+        return statistics.median(ratios)
+
+
+def draw(saved: dict[str, Any], path: str) -> None:
+    """Draw where a step's time goes, beside the step of environments alone."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    count = saved["count"]
+    bars = {"environments alone": {"stepping": 1e3 * count / saved["limit"]}}
+    for variant, numbers in saved["parted"].items():
+        timing = Timing(**numbers)
+        step = 1e3 * timing.seconds / timing.steps * count
+        bars[variant] = {p: step * timing.parts.get(p, 0) / timing.seconds for p in PARTS}
+        bars[variant]["rest"] = step - sum(bars[variant].values())
+    figure, axes = pyplot.subplots(figsize=(8, 2.6), layout="constrained")
+    names = ("stepping", "acting", "learning", "greedy play", "health", "rest")
+    names = tuple(p for p in names if any(bar.get(p, 0) > 0.01 for bar in bars.values()))
+    for place, bar in enumerate(bars.values()):
+        left = 0.0
+        for part, colour in zip(names, pyplot.get_cmap("tab10").colors, strict=False):
+            width = bar.get(part, 0.0)
+            axes.barh(place, width, left=left, color=colour, label=part if place == 1 else None)
+            left += width
+        axes.text(left, place, f" {left:.1f} ms", va="center")
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.12)
+    axes.set_xlabel(f"milliseconds for a step of all {count} environments")
+    figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
+    figure.savefig(path, dpi=160)
 
 
 def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
@@ -138,7 +188,8 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
                 rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(TURNS))
                 took = Updates(lane).seconds(asked.updates)
                 cells.append(f"{rate:>12,.0f}{took * 1e3:>8.3f} ms")
-        limit = alone(asked.env, count, workers, asked.seconds)
+        with closing(Alone(asked.env, count, workers)) as alone:
+            limit = alone.rate(asked.seconds)
         print(f"{text:<48}{limit:>10,.0f}" + "".join(cells), flush=True)
 
 
@@ -156,13 +207,19 @@ def main() -> None:
     parser.add_argument("--env", default="atari/Breakout")
     parser.add_argument("--algorithm", default="pqn")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--seeds", type=int, default=5, help="runs in one process; 0: none")
+    parser.add_argument("--seeds", type=int, default=5, help="learners at once on a GPU; 0: none")
+    parser.add_argument("--layouts", nargs="*", type=int, help="processes to try for the limit")
+    parser.add_argument("--save", help="keep where the time goes in this file")
+    parser.add_argument("--draw", nargs=2, help="only draw such a file: numbers.json picture.png")
     parser.add_argument("--updates", type=int, default=50, help="in a row, each turn")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as train.compile=on")
     parser.add_argument("--grow", nargs="+", help="rows of settings, as algo.num_envs=8")
     parser.add_argument("--peer", nargs=2, action="append", default=[], help="name and command")
     asked = parser.parse_args()
+    if asked.draw:
+        draw(json.loads(Path(asked.draw[0]).read_text()), asked.draw[1])
+        return
     changes = dict(_setting(text) for text in asked.set)
     print(f"{asked.algorithm} on {asked.env} {' '.join(asked.set)}, {machine()}")
     if asked.grow:
@@ -177,15 +234,20 @@ def main() -> None:
             )
             lanes[variant] = stack.enter_context(closing(lane))
             print(f"{variant}: started and warmed up in {time.perf_counter() - start:.0f} s")
-        count = lanes["ReLU"].trainer.envs.num_envs
+        trainer = lanes["ReLU"].trainer
+        count = trainer.envs.num_envs
         cores = len(os.sched_getaffinity(0))
-        layouts = [w for w in (0, 2, 4, 8, 16) if w <= min(cores, count)]
+        layouts = {
+            workers: stack.enter_context(closing(Alone(asked.env, count, workers)))
+            for workers in (asked.layouts or (0, 2, 4, 8, 16))
+            if workers <= min(cores, count)
+        }
         limits: dict[int, list[float]] = {workers: [] for workers in layouts}
         turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
         peers: dict[str, list[float]] = {name: [] for name, _ in asked.peer}
         for _ in range(TURNS):
-            for workers in layouts:
-                limits[workers].append(alone(asked.env, count, workers, asked.seconds))
+            for workers, alone in layouts.items():
+                limits[workers].append(alone.rate(asked.seconds))
             for variant, lane in lanes.items():
                 turns[variant].append(lane.measure(asked.seconds))
             for name, command in asked.peer:
@@ -194,6 +256,7 @@ def main() -> None:
         for workers, rates in limits.items():
             where = f"{workers} processes" if workers else "one process"
             print(f"{count} environments alone, {where}: {statistics.median(rates):,.0f} steps/s")
+        parted = {variant: waiting(lane, asked.seconds) for variant, lane in lanes.items()}
         print(
             f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS)
         )
@@ -201,11 +264,17 @@ def main() -> None:
         for variant, timing in middle.items():
             row = f"{variant:<12}{timing.rate:>10,.0f}{timing.rate / limit:>8.0%}"
             row += f"{timing.rate / middle['ReLU'].rate:>8.2f}"
-            print(row + "".join(f"{timing.parts.get(p, 0) / timing.seconds:>13.1%}" for p in PARTS))
+            shares = parted[variant].parts
+            whole = parted[variant].seconds
+            print(row + "".join(f"{shares.get(p, 0) / whole:>13.1%}" for p in PARTS))
         for name, rates in peers.items():
             rate = statistics.median(rates)
             ratios = ", ".join(f"{v} {t.rate / rate:.2f}x" for v, t in middle.items())
             print(f"{name}: {rate:,.0f} steps/s; ours is {ratios}")
+        if asked.save:
+            told = {variant: asdict(timing) for variant, timing in parted.items()}
+            saved = {"limit": limit, "count": count, "parted": told}
+            Path(asked.save).write_text(json.dumps(saved, indent=1))
         updates = {variant: Updates(lane) for variant, lane in lanes.items()}
         times: dict[str, list[float]] = {variant: [] for variant in updates}
         for _ in range(TURNS + 2):
@@ -215,15 +284,10 @@ def main() -> None:
         for variant, spent in times.items():
             took = statistics.median(spent)
             print(f"one update, {variant}: {took * 1e3:.3f} ms ({took / plain:.2f}x)")
-        if asked.seeds:
-            for variant, lane in lanes.items():
-                timing = together(
-                    lane, Path(folder) / f"{variant} together", asked.seeds, asked.seconds
-                )
-                print(
-                    f"{asked.seeds} seeds in one process, {variant}: {timing.rate:,.0f} steps/s in "
-                    f"all, {timing.rate / middle[variant].rate:.2f}x those of one"
-                )
+        if asked.seeds and trainer.device.type == "cuda":
+            for variant, update in updates.items():
+                ratio = update.of_seeds(lanes[variant], asked.seeds, asked.updates)
+                print(f"updates of {asked.seeds} seeds at once, {variant}: {ratio:.2f}x one's")
 
 
 if __name__ == "__main__":

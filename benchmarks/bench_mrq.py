@@ -1,12 +1,14 @@
 """MR.Q from pixels: how long its two updates take, and how many training steps a second that is.
 
     python benchmarks/bench_mrq.py [--seeds 1 2 4] [--capacity 1000000] [--ways eager graph ...]
+                                   [--public FOLDER]
 
 Observations of 9 x 84 x 84, 6 actions, batch 256, a full replay of random frames, no environment.
 A training step is one update of values and policy and, 250 at a time, one of the encoder; drawing,
 shifting and priorities are parts of both. The forms take turns in one process and medians are
 compared. ``--seeds`` then trains several agents at once on the one GPU: in one process, each on a
-stream of its own, and in as many processes.
+stream of its own, and in as many processes. ``--public`` times a checkout of the published code, as
+it is, in the same run: name its folder with MRQ.py.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 from hadamard import train
@@ -67,14 +72,16 @@ def free(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int) -> None:
-    """Print how long each form's updates take, in every way."""
+def updates(
+    device: torch.device, capacity: int, ways: Iterable[str], count: int, forms: Iterable[str]
+) -> float:
+    """Print how long each form's updates take, in every way; return the baseline's last steps/s."""
     print(f"{'':34}{'values+policy':>15}{'encoder':>11}{'steps/s':>9}{'/ baseline':>12}")
     for way in ways:
         graph, compiles, tf32 = WAYS[way]
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         compiling = {"train.compile": "on" if compiles else "off"}
-        agents = {name: made(device, capacity, **form, **compiling) for name, form in FORMS.items()}
+        agents = {name: made(device, capacity, **FORMS[name], **compiling) for name in forms}
         turns = 5 if device.type == "cuda" else 1
         rest, encoder = (
             in_turns(
@@ -82,7 +89,7 @@ def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int
             )
             for call in (("learn", "learn_encoder") if graph else ("_learn", "_learn_encoder"))
         )
-        steps = {name: rest[name] + encoder[name] for name in FORMS}
+        steps = {name: rest[name] + encoder[name] for name in forms}
         for name, seconds in steps.items():
             print(
                 f"{f'{name}, {way}':<34}{1e3 * rest[name]:>12.3f} ms{1e3 * encoder[name]:>8.3f} ms"
@@ -91,6 +98,31 @@ def updates(device: torch.device, capacity: int, ways: Iterable[str], count: int
             )
         del agents
         free(device)
+    return 1 / steps["baseline"]
+
+
+def public(folder: str, device: torch.device, capacity: int) -> float:
+    """Return the training steps per second of the published code, encoder updates included."""
+    sys.path.insert(0, folder)
+    theirs: Any = importlib.import_module("MRQ")
+    settings = {"buffer_size": capacity, "buffer_size_before_training": 1_000}
+    agent = theirs.Agent((3, 84, 84), 6, 1.0, True, False, device, history=3, hp=settings)
+    draw = np.random.default_rng(0)
+    state = draw.integers(0, 256, (9, 84, 84), dtype=np.uint8)
+    for i in range(2_000):
+        new = np.roll(state, -3, axis=0)
+        new[-3:] = draw.integers(0, 256, (3, 84, 84), dtype=np.uint8)
+        action = draw.uniform(-1, 1, 6)
+        agent.replay_buffer.add(state, action, new, draw.uniform(), False, i % 500 == 499)
+        state = new
+    period = agent.target_update_freq
+
+    def block() -> None:
+        for _ in range(period):
+            agent.train()
+
+    block()
+    return period / seconds_of(block, 2, device)
 
 
 def training(agents: list[MRQ], period: int) -> Callable[[], None]:
@@ -153,15 +185,23 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, help="frames in the replay, 21 kB each")
     parser.add_argument("--count", type=int, help="updates in a turn")
     parser.add_argument("--ways", nargs="*", choices=list(WAYS))
+    parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
     parser.add_argument("--compile", action="store_true", help="compile in --seeds too")
+    parser.add_argument("--public", help="a checkout of the published code, to time beside")
     asked = parser.parse_args()
     device = torch.device(asked.device)
     cuda = device.type == "cuda"
     capacity = asked.capacity or (1_000_000 if cuda else 2_000)
     ways = asked.ways if asked.ways is not None else list(WAYS) if cuda else ["eager"]
     print(f"{machine()}; replay of {capacity:,} frames, batch 256")
-    updates(device, capacity, ways, asked.count or (100 if cuda else 1))
+    count = asked.count or (100 if cuda else 1)
+    ours = updates(device, capacity, ways, count, asked.forms)
+    if asked.public:
+        theirs = public(asked.public, device, capacity)
+        print(
+            f"the published code: {theirs:.3g} steps/s; ours, in the last way, {ours / theirs:.1f}x"
+        )
     if asked.seeds:
         torch.set_float32_matmul_precision("highest")
         several(device, capacity, asked.seeds, asked.compile)

@@ -194,21 +194,20 @@ def test_a_rollout_keeps_steps_in_order_and_starts_over() -> None:
 
 
 def test_epsilon_is_the_share_of_random_actions() -> None:
-    class Second(nn.Module):
-        def forward(self, obs: Tensor) -> Tensor:
-            return torch.tensor([0.0, 1.0, 0.5]).expand(len(obs), 3)
+    def second(obs: Tensor) -> dict[str, Tensor]:
+        return {"action": torch.ones(len(obs), dtype=torch.int64)}
 
     generator = torch.Generator().manual_seed(0)
     before = generator.get_state()
-    action, values = epsilon_greedy(Second(), torch.zeros(5, 1), 3, 0.0, generator)
+    action, seen = epsilon_greedy(second, torch.zeros(5, 1), 3, 0.0, generator)
     assert action.tolist() == [1] * 5
-    assert values is not None
+    assert seen is not None
     assert torch.equal(generator.get_state(), before)  # a greedy choice draws nothing
-    action, _ = epsilon_greedy(Second(), torch.zeros(30_000, 1), 3, 0.3, generator)
+    action, _ = epsilon_greedy(second, torch.zeros(30_000, 1), 3, 0.3, generator)
     counts = torch.bincount(action, minlength=3).numpy()
     assert chisquare(counts, [3_000, 24_000, 3_000]).pvalue > 0.01
-    action, values = epsilon_greedy(Second(), torch.zeros(1, 1), 3, 1.0, generator)
-    assert values is None  # a lone explorer does not ask the network
+    action, seen = epsilon_greedy(second, torch.zeros(1, 1), 3, 1.0, generator)
+    assert seen is None  # a lone explorer does not ask the network
 
 
 @dataclass

@@ -560,6 +560,58 @@ def test_atari_fast_and_strict_show_the_same_frames(
             assert one.episodes == two.episodes
 
 
+# Some games played at random end before these limits and some at them; no game of Pong before.
+LIMITS = {"Breakout": 160, "Pong": 100, "MsPacman": 450, "Seaquest": 500}
+
+
+@needs_atari
+@pytest.mark.parametrize("game", LIMITS)
+def test_atari_stacks_are_those_of_the_vector_environment(
+    game: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ale_py.vector_env import AtariVectorEnv
+    from gymnasium.vector import AutoresetMode
+
+    num_envs = 4
+    # Some games are cut off: where they start anew, the others must go on.
+    monkeypatch.setattr(atari, "MAX_STEPS", LIMITS[game])
+    theirs = AtariVectorEnv(
+        atari.rom(game),
+        num_envs,
+        stack_num=4,
+        frameskip=4,
+        noop_max=30,
+        max_num_frames_per_episode=1_000_000_000,
+        repeat_action_probability=0.0,
+        reward_clipping=False,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    seeds = np.random.SeedSequence((3, 0)).generate_state(num_envs) >> 1
+    first, _ = theirs.reset(seed=seeds.astype(np.int64))
+    random = torch.Generator().manual_seed(0)
+    overs = cut = 0
+    with open_envs(f"atari/{game}", 3, num_envs=num_envs, training=False) as ours:
+        assert torch.equal(ours.reset(), torch.from_numpy(first))
+        for _ in range(600):
+            action = any_action(ours, random)
+            step = ours.step(action)
+            obs, reward, over, _, info = theirs.step(action.numpy())
+            successor = obs.copy()
+            if over.any():
+                successor[over] = info["final_obs"][over]
+            if step.any_truncated:
+                obs, _ = theirs.reset(options={"reset_mask": step.truncated.numpy()})
+            assert torch.equal(step.obs, torch.from_numpy(obs))
+            assert torch.equal(step.next_obs, torch.from_numpy(successor))
+            assert step.reward.tolist() == reward.tolist()
+            assert step.terminated.tolist() == over.tolist()
+            overs += int(over.sum())
+            cut += int(step.truncated.sum())
+    theirs.close()
+    assert cut
+    assert overs or game == "Pong"
+
+
 @needs_atari
 @pytest.mark.parametrize("game", ["Breakout", "Freeway"])
 def test_atari_starts_after_no_ops_like_the_vector_environment(game: str) -> None:
@@ -569,14 +621,14 @@ def test_atari_starts_after_no_ops_like_the_vector_environment(game: str) -> Non
     starts = []
     for noops in range(atari.NOOP_MAX):
         one.begin(noops)
-        starts.append(one.stack.tobytes())
+        starts.append(one.frame.tobytes())
     assert {frame.tobytes() for frame in frames} <= set(starts)
     emulators.close()
     # And those of the strict form vary.
     drawn = set()
     for _ in range(8):
         one.reset()
-        drawn.add(starts.index(one.stack.tobytes()))
+        drawn.add(starts.index(one.frame.tobytes()))
     assert len(drawn) > 2
 
 

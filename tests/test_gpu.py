@@ -13,6 +13,7 @@ from hadamard import HadamardConv2d, HadamardLinear, diagnose
 from hadamard.health import dormant, effective_rank
 from hadamard.layers import product
 from hadamard.layers.activations import activation_name, make_activation
+from hadamard.layers.conv import Conv2d
 from hadamard.layers.product import kernel_applies, plain_product
 
 pytestmark = pytest.mark.gpu
@@ -184,3 +185,27 @@ def test_the_diagnosis_is_the_same_on_both_devices() -> None:
         assert ours.dormant == theirs.dormant
         assert ours.effective_rank == theirs.effective_rank
         assert ours.hidden_bias_share == pytest.approx(theirs.hidden_bias_share, abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [84, 83, 41])
+@pytest.mark.parametrize(
+    "shape",
+    [(4, 32, 8, 4), (9, 32, 3, 2), (32, 64, 4, 2), (9, 32, 3, 1), (4, 32, 8, 4, 2), (32, 32, 3, 2)],
+)
+def test_a_strided_convolution_is_pytorchs(
+    shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    ours = Conv2d(*shape).cuda()
+    theirs = nn.Conv2d(*shape).cuda()
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.randn(16, shape[0], size, size, device="cuda")
+    outputs = [layer(images) for layer in (ours, theirs)]
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
+    change = torch.randn_like(outputs[0])
+    for layer, output in zip((ours, theirs), outputs, strict=True):
+        output.backward(change)
+        assert layer.weight.grad is not None
+    near = {"rtol": 1e-3, "atol": 1e-3 * float(theirs.weight.grad.abs().max())}
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, **near)
+    torch.testing.assert_close(ours.bias.grad, theirs.bias.grad, rtol=1e-3, atol=1e-2)

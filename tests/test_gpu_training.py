@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from hadamard import envs
 from hadamard.core import checkpoint, optimisers
 from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.flat import moments
-from hadamard.core.replay import Replay
+from hadamard.core.replay import Draw, Replay
 from hadamard.core.run import Run
 from hadamard.core.types import EnvSpec, Step
 from hadamard.experiments.bench import Quiet
@@ -55,14 +56,18 @@ def test_frames_on_the_gpu_are_the_frames_in_memory(tmp_path: Path) -> None:
     restored = Replay(FRAMES, 2, 128, DEVICE, "device")
     restored.load_increment(tmp_path, state)
     for seed in range(20):
-        batches = [
-            replay.sample(32, torch.Generator().manual_seed(seed))
-            for replay in (memory, device, restored)
+        drawn = device.draw(32, torch.Generator().manual_seed(seed))
+        there = Draw(drawn.envs.cpu(), drawn.slots.cpu())
+        assert bool(memory.usable[there.envs, there.slots].all())
+        found = [
+            (replay.observations(where, 0, 2), *replay.steps(where, 1))
+            for replay, where in ((memory, there), (device, drawn), (restored, drawn))
         ]
-        for ours, on_device, loaded in zip(*batches, strict=True):
+        for ours, on_device, loaded in zip(*found, strict=True):
             assert ours.device.type == on_device.device.type == DEVICE.type
             assert torch.equal(ours, on_device)
             assert torch.equal(ours, loaded)
+    assert torch.equal(memory.usable, device.usable.cpu())
 
 
 def settings(algorithm: str, folder: Path, **changes: Any) -> RunSpec[Any]:
@@ -187,3 +192,24 @@ def test_a_policy_is_learned(algorithm: str, tmp_path: Path) -> None:
         changes |= {"algo.epsilon_steps": 1_000, "algo.target_period": 100}
     summary = train(algorithm, settings(algorithm, tmp_path / "run", **changes), Quiet)
     assert summary["score"] > 0.6  # 0 by chance, 1 at best
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_stacks_on_the_gpu_are_the_stacks_in_memory(exact: bool) -> None:
+    pytest.importorskip("ale_py")
+    if exact:
+        pytest.importorskip("cv2")
+    draw = torch.Generator().manual_seed(0)
+    both = [envs.make("atari/Breakout", 5, 4, device, exact=exact) for device in ("cpu", DEVICE)]
+    assert torch.equal(*(made.reset().cpu() for made in both))
+    ended = 0
+    for _ in range(400):
+        action = torch.randint(4, (4,), generator=draw)
+        here, there = (made.step(action) for made in both)
+        assert there.obs.device.type == DEVICE.type
+        for name in ("obs", "next_obs", "reward", "terminated", "truncated"):
+            assert torch.equal(getattr(here, name), getattr(there, name).cpu())
+        ended += len(here.episodes)
+    assert ended > 0
+    for made in both:
+        made.close()

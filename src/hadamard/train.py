@@ -323,9 +323,9 @@ class Trainer:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
         # Beside a GPU, threads that wait for work would only take cores from the environments.
-        own_choice = 1 if self.device.type == "cuda" else self._threads
-        torch.set_num_threads(train.threads or own_choice)
-        torch.set_float32_matmul_precision("high" if train.tf32 else "highest")
+        on_gpu = self.device.type == "cuda"
+        torch.set_num_threads(train.threads or (1 if on_gpu else self._threads))
+        torch.set_float32_matmul_precision("high" if train.tf32 and on_gpu else "highest")
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:

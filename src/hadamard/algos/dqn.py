@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,7 @@ from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Replay
+from hadamard.core.replay import Replay, Storage
 from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
@@ -52,8 +51,8 @@ class Config:
     """Steps over which it falls (on Atari the paper's 1,000,000 frames are 250,000 steps)."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
-    replay_storage: Literal["memory", "disk", "device"] = "memory"
-    """Where the frames are kept: in memory, memory-mapped on disk, or on the GPU."""
+    replay_storage: Storage = "auto"
+    """Where the frames are kept; auto is on the GPU, if they fill at most half of it."""
 
 
 class DQN:
@@ -93,6 +92,7 @@ class DQN:
         }
         self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
+        self.look = jit(self._look, device, [])
 
     @property
     def settled(self) -> bool:
@@ -112,10 +112,12 @@ class DQN:
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily."""
         epsilon = self.epsilon if explore else 0.0
-        action, _ = epsilon_greedy(
-            self.network, obs, self.num_actions, epsilon, self.random.generator
-        )
+        action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, self.random.generator)
         return action, {}
+
+    @torch.no_grad()
+    def _look(self, obs: Tensor) -> Metrics:
+        return {"action": self.network(obs).argmax(1)}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Store the transition; update every few steps, and the target network now and then."""

@@ -105,7 +105,7 @@ class MRQ:
         }
         for part in ("network", "target", "replay", "random", "luck", "state", "counters"):
             self.parts[part] = getattr(self, part)
-        compiled = compiler(run.train.compile, device)
+        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
         self.encoder_losses = compiled(self._encoder_losses)
         self.value_loss = compiled(self._value_loss)
         self.policy_loss = compiled(self._policy_loss)

@@ -89,6 +89,7 @@ class PPO:
         }
         self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
+        self.look = jit(self._look, device, [])
 
     @property
     def settled(self) -> bool:
@@ -101,24 +102,24 @@ class PPO:
     @torch.no_grad()
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Draw from the policy, or take its likeliest action."""
-        logits, value = self.network(obs)
-        log_probabilities = logits.log_softmax(1).cpu()
+        seen = self.look(obs)
+        log_probabilities = seen["log_probabilities"].cpu()
         if not explore:
             return log_probabilities.argmax(1), {}
         action = log_probabilities.exp().multinomial(1, generator=self.random.generator)
         chosen = log_probabilities.gather(1, action).squeeze(1)
-        return action.squeeze(1), {"log_probability": chosen, "value": value}
+        return action.squeeze(1), {"log_probability": chosen, "value": seen["value"]}
 
     @torch.no_grad()
-    def _value(self, obs: Tensor) -> Tensor:
-        value: Tensor = self.network(obs)[1]
-        return value
+    def _look(self, obs: Tensor) -> Metrics:
+        logits, value = self.network(obs)
+        return {"log_probabilities": logits.log_softmax(1), "value": value}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Collect; when the rollout is full, learn from it."""
         truncated_value = torch.zeros_like(extra["value"])
         if step.any_truncated:
-            truncated_value = self._value(step.next_obs)
+            truncated_value = self.look(step.next_obs)["value"]
         self.rollout.add(
             obs=obs,
             action=action,
@@ -138,7 +139,7 @@ class PPO:
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
         next_values = successor_values(
-            data["value"], self._value(obs), data["truncated"], data["truncated_value"]
+            data["value"], self.look(obs)["value"], data["truncated"], data["truncated_value"]
         )
         data["advantage"] = generalised_advantages(
             data["reward"],

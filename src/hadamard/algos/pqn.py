@@ -65,7 +65,7 @@ class PQN:
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)
         self.weights = FlatParameters(self.network)
-        compiled = compiler(run.train.compile, device)
+        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
         self.optimiser = optimisers.make(
             RAdam, [self.weights.whole], config.learning_rate, device, compiled=compiled
         )
@@ -81,6 +81,7 @@ class PQN:
         }
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser])
+        self.look = jit(self._look, device, [])
 
     @property
     def settled(self) -> bool:
@@ -100,21 +101,21 @@ class PQN:
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily, and remember the best value."""
         epsilon = self.epsilon if explore else 0.0
-        action, values = epsilon_greedy(
-            self.network, obs, self.num_actions, epsilon, self.random.generator
+        action, seen = epsilon_greedy(
+            self.look, obs, self.num_actions, epsilon, self.random.generator
         )
-        return action, {"value": self._best(obs) if values is None else values.amax(1)}
+        return action, {"value": (seen or self.look(obs))["value"]}
 
     @torch.no_grad()
-    def _best(self, obs: Tensor) -> Tensor:
-        best: Tensor = self.network(obs).amax(1)
-        return best
+    def _look(self, obs: Tensor) -> Metrics:
+        value, action = self.network(obs).max(1)
+        return {"action": action, "value": value}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Collect; when the rollout is full, learn from it."""
         truncated_value = torch.zeros_like(extra["value"])
         if step.any_truncated:
-            truncated_value = self._best(step.next_obs)
+            truncated_value = self.look(step.next_obs)["value"]
         self.rollout.add(
             obs=obs,
             action=action,
@@ -134,7 +135,7 @@ class PQN:
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
         next_values = successor_values(
-            data["value"], self._best(obs), data["truncated"], data["truncated_value"]
+            data["value"], self.look(obs)["value"], data["truncated"], data["truncated_value"]
         )
         data["return"] = lambda_returns(
             data["reward"], next_values, data["terminated"], data["truncated"], c.gamma, c.lambda_

@@ -61,12 +61,12 @@ class TrainSpec:
     threads: int = 0
     """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch. Small networks
     are best with 1, above all when several runs share a machine."""
-    tf32: bool = False
+    tf32: bool = True
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Let torch.compile join the small operations of the losses; it takes its time at the start.
-    auto: on a GPU, where that is known to pay (simbav2); on: on the CPU too, which needs a C++
-    compiler."""
+    auto: on a GPU, where that is known to pay (pqn, simbav2, mrq); on: on the CPU too, which needs
+    a C++ compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     tensorboard: bool = True

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from hadamard.core.types import Metrics
 
 
 def epsilon_greedy(
-    network: nn.Module,
+    look: Callable[[Tensor], Metrics],
     obs: Tensor,
     num_actions: int,
     epsilon: float,
     generator: torch.Generator,
-) -> tuple[Tensor, Tensor | None]:
-    """Choose the best action, or a random one with probability epsilon.
+) -> tuple[Tensor, Metrics | None]:
+    """Choose the best ``action`` that a look shows, or a random one with probability epsilon.
 
     Chance is drawn on the CPU, where the actions are needed: when a single environment explores,
-    the network is not asked, and its values are returned as None. A greedy choice draws nothing.
+    nothing is looked at, and None is returned for what was seen. A greedy choice draws nothing.
     """
     count = len(obs)
     if epsilon <= 0:
-        with torch.no_grad():
-            values: Tensor = network(obs)
-        return values.argmax(1).cpu(), values
+        seen = look(obs)
+        return seen["action"].cpu(), seen
     explores = torch.rand(count, generator=generator) < epsilon
     random = torch.randint(num_actions, (count,), generator=generator)
     if count == 1 and bool(explores):
         return random, None
-    with torch.no_grad():
-        values = network(obs)
-    return torch.where(explores, random, values.argmax(1).cpu()), values
+    seen = look(obs)
+    return torch.where(explores, random, seen["action"].cpu()), seen

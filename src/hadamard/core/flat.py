@@ -38,17 +38,23 @@ class FlatParameters:
         # What lies between parameters is zero, has no gradient and so stays zero.
         self.whole = nn.Parameter(torch.zeros(size, dtype=kind, device=device))
         self.whole.grad = torch.zeros_like(self.whole)
-        self.gradients: list[Tensor] = []
-        for parameter, place in zip(self.parameters, places, strict=True):
-            layout = parameter.shape, torch.empty_like(parameter).stride(), place
-            view = self.whole.detach().as_strided(*layout)
+        self._orders: list[list[int]] = []
+        self._gaps: list[Tensor] = []
+        for parameter, place, end in zip(self.parameters, places, [*places[1:], size], strict=True):
+            strides = torch.empty_like(parameter).stride()
+            view = self.whole.detach().as_strided(parameter.shape, strides, place)
             parameter.data = view.copy_(parameter)
-            self.gradients.append(self.whole.grad.as_strided(*layout))
+            self._orders.append(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
+            self._gaps.append(self.whole.new_zeros(end - place - parameter.numel()))
 
     def backward(self, loss: Tensor) -> None:
         """Set the gradient of ``whole``; it is zero where the loss does not depend on it."""
         found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        torch._foreach_copy_(self.gradients, list(found))
+        # As they lie in memory, and all in one go: dozens of small copies would take longer.
+        parts: list[Tensor] = []
+        for gradient, order, gap in zip(found, self._orders, self._gaps, strict=True):
+            parts += [gradient.permute(order).flatten(), gap]
+        torch.cat(parts, out=self.whole.grad)
 
 
 def moments(optimiser: torch.optim.Optimizer, parameter: Tensor) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,29 +28,20 @@ def jit(function: Step, device: torch.device, changes: Sequence[Any]) -> Step:
 
 
 class Captured:
-    """A function as a CUDA graph; the inputs' shapes are those of the first call."""
+    """A function as CUDA graphs, one for every shape of its inputs."""
 
     def __init__(self, function: Step, changes: Sequence[Any]) -> None:
         self.function, self.changes = function, changes
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: dict[tuple[torch.Size, ...], _Graph] = {}
 
     def __call__(self, *inputs: Tensor) -> Mapping[str, Tensor]:
         """Run the step on these inputs."""
-        if self.graph is None:
-            self._capture(inputs)
-        assert self.graph is not None
-        for static, given in zip(self.inputs, inputs, strict=True):
-            if static.shape != given.shape:
-                raise ValueError(
-                    f"a captured step takes the shapes it first saw: {tuple(static.shape)}, "
-                    f"got {tuple(given.shape)}"
-                )
-            static.copy_(given, non_blocking=True)
-        self.graph.replay()
-        return {name: value.clone() for name, value in self.outputs.items()}
+        shapes = tuple(tensor.shape for tensor in inputs)
+        if shapes not in self.graphs:
+            self.graphs[shapes] = self._capture([tensor.clone() for tensor in inputs])
+        return self.graphs[shapes](inputs)
 
-    def _capture(self, inputs: Sequence[Tensor]) -> None:
-        self.inputs = [tensor.clone() for tensor in inputs]
+    def _capture(self, inputs: list[Tensor]) -> _Graph:
         before = {id(t): (t, t.detach().clone()) for t in self._tensors()}
         generators = [part for part in self.changes if isinstance(part, torch.Generator)]
         states = [generator.get_state() for generator in generators]
@@ -58,7 +49,7 @@ class Captured:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                self.function(*self.inputs)
+                self.function(*inputs)
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for tensor in self._tensors():
@@ -67,11 +58,12 @@ class Captured:
                 tensor.zero_() if found is None else tensor.copy_(found[1])
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
-        self.graph = torch.cuda.CUDAGraph()
+        graph = torch.cuda.CUDAGraph()
         for generator in generators:
-            self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph):
-            self.outputs = dict(self.function(*self.inputs))
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph):
+            outputs = dict(self.function(*inputs))
+        return _Graph(graph, inputs, outputs)
 
     def _tensors(self) -> Iterator[Tensor]:
         for part in self.changes:
@@ -83,6 +75,20 @@ class Captured:
             elif isinstance(part, torch.nn.Module):
                 yield from part.parameters()
                 yield from part.buffers()
+
+
+class _Graph(NamedTuple):
+    """A captured step, and where it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    outputs: dict[str, Tensor]
+
+    def __call__(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        for place, given in zip(self.inputs, inputs, strict=True):
+            place.copy_(given, non_blocking=True)
+        self.graph.replay()
+        return {name: value.clone() for name, value in self.outputs.items()}
 
 
 def compiler(asked: str, device: torch.device, *, pays_on_gpu: bool = False) -> Compiler:

@@ -13,8 +13,11 @@ There are two forms, with the same rules and the same frames:
   ``reset`` starts new games, seeded by that clock, so that a resumed run is reproducible and does
   not replay its first games; games that were under way are lost.
 - strict (``exact=True``): one emulator after another in this process. The state holds every
-  emulator, its frame stack and its count of games, and play continues bit for bit, in another
+  emulator, its count of games and the frame stacks, and play continues bit for bit, in another
   process too.
+
+Either hands over single frames; they are stacked on the learner's device, which takes a quarter
+of the copying.
 
 They differ in one frame: when a game ends, the vector environment repeats an older frame instead
 of showing the last one. That step is terminated, so nothing bootstraps from it.
@@ -100,7 +103,10 @@ def make(
 
 
 class _Emulators(Protocol):
-    """A batch of preprocessed games: frames and lives, and no rules of learning."""
+    """A batch of preprocessed games: frames and lives, and no rules of learning.
+
+    Frames are the newest of every game, (num_envs, 1, 84, 84).
+    """
 
     num_envs: int
     num_actions: int
@@ -120,7 +126,8 @@ class _Emulators(Protocol):
     ) -> tuple[_Frames, NDArray[Any], NDArray[np.bool_], _Lives, _Frames | None]:
         """Return frames, rewards, which games were over (and start anew), lives, last frames.
 
-        The caller may keep the arrays. The last frames are valid only where a game was over.
+        The caller may keep the arrays. Where a game was over, its frame is the first of the next
+        game; the last frames are valid only there.
         """
 
     def screen(self) -> _Frames | None:
@@ -128,13 +135,14 @@ class _Emulators(Protocol):
 
     def state_dict(self) -> State: ...
 
-    def load_state_dict(self, state: State) -> tuple[_Frames, _Lives] | None: ...
+    def load_state_dict(self, state: State) -> _Lives | None:
+        """Return to that state, and return the lives there where the games were saved."""
 
     def close(self) -> None: ...
 
 
 class AtariEnvs:
-    """A batch of one Atari game under the rules of learning: lives, clipping, time limit."""
+    """A batch of one Atari game under the rules of learning: stacks, lives, clipping, limit."""
 
     def __init__(
         self, emulators: _Emulators, device: torch.device | str = "cpu", *, training: bool = True
@@ -151,7 +159,8 @@ class AtariEnvs:
             FRAMES,
             step_seconds=FRAME_SKIP / FRAMES_PER_SECOND,
         )
-        self._shown = np.zeros((SIDE, SIDE), dtype=np.uint8)
+        # What was handed over last, which the next stacks continue: read, never written to.
+        self._obs = self._black()
         self._tally = Tally(self.num_envs)
         self._lives: _Lives = np.zeros(self.num_envs, dtype=np.int32)
         self._sent = False
@@ -161,9 +170,9 @@ class AtariEnvs:
         if self._sent:
             self.receive()
         frames, self._lives = self._emulators.reset()
-        self._shown = frames[0, -1]
         self._tally.clear()
-        return self._to_device(frames)
+        self._obs = _pushed(self._black(), self._to_device(frames))
+        return self._obs
 
     def send(self, action: Tensor) -> None:
         """Start one step; the fast form plays it in the background."""
@@ -186,25 +195,28 @@ class AtariEnvs:
         truncated = capped & ~terminated
         ended = np.flatnonzero(over | capped)
         episodes: list[Episode] = []
+        before = self._obs
         final_index = final_obs = None
         if ended.size:
-            successors = frames[ended]
+            newest = frames[ended]
             if last_frames is not None:
                 is_over = over[ended]
-                successors[is_over] = last_frames[ended[is_over]]
+                newest[is_over] = last_frames[ended[is_over]]
+            started = self._to_device(ended)
             final_index = torch.from_numpy(ended)
-            final_obs = self._to_device(successors)
+            final_obs = _pushed(before[started], self._to_device(newest))
             episodes = [self._tally.finish(env) for env in ended.tolist()]
             if capped.any():
                 frames, lives = self._emulators.restart(capped)
+            before = before.index_fill(0, started, 0)
+        self._obs = _pushed(before, self._to_device(frames))
         self._lives = lives
-        self._shown = frames[0, -1]
         learned = np.clip(reward, -1, 1) if self.training else reward
         return Step(
-            obs=self._to_device(frames),
-            reward=torch.from_numpy(learned.astype(np.float32)).to(self.device),
-            terminated=torch.from_numpy(terminated).to(self.device),
-            truncated=torch.from_numpy(truncated).to(self.device),
+            obs=self._obs,
+            reward=self._to_device(learned.astype(np.float32)),
+            terminated=self._to_device(terminated),
+            truncated=self._to_device(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -221,7 +233,8 @@ class AtariEnvs:
         screen = self._emulators.screen()
         scale = 2
         if screen is None:
-            screen, scale = np.repeat(self._shown[:, :, None], 3, axis=2), 5
+            newest = self._obs[0, -1].numpy(force=True)
+            screen, scale = np.repeat(newest[:, :, None], 3, axis=2), 5
         return screen.repeat(scale, axis=0).repeat(scale, axis=1)
 
     def close(self) -> None:
@@ -236,7 +249,7 @@ class AtariEnvs:
             raise RuntimeError("a step is under way: receive() it before saving the state")
         state: State = {"exact": self.exact, "emulators": self._emulators.state_dict()}
         if self.exact:
-            state.update(self._tally.state_dict())
+            state.update(self._tally.state_dict(), obs=self._obs.to("cpu", copy=True))
         return state
 
     def load_state_dict(self, state: State) -> Tensor | None:
@@ -248,17 +261,31 @@ class AtariEnvs:
                 f"the saved state is of environments made with exact={state['exact']}: "
                 f"make these with exact={state['exact']} too"
             )
-        restored = self._emulators.load_state_dict(state["emulators"])
-        if restored is None:
+        lives = self._emulators.load_state_dict(state["emulators"])
+        if lives is None:
             self._tally.clear()
             return None
-        frames, self._lives = restored
-        self._shown = frames[0, -1]
+        self._lives = lives
         self._tally.load_state_dict(state)
-        return self._to_device(frames)
+        self._obs = torch.as_tensor(state["obs"]).to(self.device)
+        return self._obs
 
-    def _to_device(self, frames: _Frames) -> Tensor:
-        return torch.from_numpy(frames).to(self.device, non_blocking=True)
+    def _black(self) -> Tensor:
+        return torch.zeros(
+            (self.num_envs, *self.spec.obs_shape), dtype=torch.uint8, device=self.device
+        )
+
+    def _to_device(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self.device.type != "cuda":
+            return tensor.to(self.device)
+        # From pinned memory the copy runs in the background; PyTorch keeps the block until then.
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
+
+def _pushed(stacks: Tensor, newest: Tensor) -> Tensor:
+    """Return new stacks, without the oldest frame and with the newest."""
+    return torch.cat((stacks[:, 1:], newest), dim=1)
 
 
 class _Vector:
@@ -280,7 +307,7 @@ class _Vector:
             game,
             num_envs,
             frameskip=FRAME_SKIP,
-            stack_num=FRAMES,
+            stack_num=1,
             img_height=SIDE,
             img_width=SIDE,
             noop_max=NOOP_MAX,
@@ -341,7 +368,7 @@ class _OneByOne:
         self._action: list[int] = []
 
     def _frames(self) -> _Frames:
-        return np.stack([game.stack for game in self._games])
+        return np.stack([game.frame for game in self._games])
 
     def _lives(self) -> _Lives:
         return np.array([game.ale.lives() for game in self._games], dtype=np.int32)
@@ -379,18 +406,18 @@ class _OneByOne:
     def state_dict(self) -> State:
         return {"games": [game.state_dict() for game in self._games]}
 
-    def load_state_dict(self, state: State) -> tuple[_Frames, _Lives]:
+    def load_state_dict(self, state: State) -> _Lives:
         check_saved(len(state["games"]), self.num_envs)
         for game, saved in zip(self._games, state["games"], strict=True):
             game.load_state_dict(saved)
-        return self._frames(), self._lives()
+        return self._lives()
 
     def close(self) -> None:
         self._games.clear()
 
 
 class _Game:
-    """One emulator with its frame stack, doing what ale-py's vector environment does."""
+    """One emulator with its newest frame, doing what ale-py's vector environment does."""
 
     def __init__(self, game: str, seed: int) -> None:
         import cv2
@@ -405,7 +432,7 @@ class _Game:
             raise ValueError(f"this ale-py has no ROM called {game!r}: install ale-py>=0.12")
         self.ale.loadROM(path)
         self.actions = self.ale.getMinimalActionSet()
-        self.stack = np.zeros((FRAMES, SIDE, SIDE), dtype=np.uint8)
+        self.frame = np.zeros((1, SIDE, SIDE), dtype=np.uint8)
         self._noop = Action.NOOP
         self._fire = Action.FIRE if Action.FIRE in self.actions else None
         self._seed = seed
@@ -433,9 +460,8 @@ class _Game:
             ale.act(self._noop)
             if ale.game_over():
                 ale.reset_game()
-        self.stack.fill(0)
         ale.getScreenGrayscale(self._screen)
-        self._push()
+        self._shrink()
 
     def step(self, index: int) -> tuple[int, bool]:
         """Hold an action for up to four frames; return the reward and whether the game is over."""
@@ -451,18 +477,16 @@ class _Game:
                 ale.getScreenGrayscale(self._screen_before)
         ale.getScreenGrayscale(self._screen)
         np.maximum(self._screen, self._screen_before, out=self._screen)
-        self.stack[:-1] = self.stack[1:]
-        self._push()
+        self._shrink()
         return reward, ale.game_over()
 
-    def _push(self) -> None:
-        self._resize(self._screen, (SIDE, SIDE), dst=self.stack[-1], interpolation=self._by_area)
+    def _shrink(self) -> None:
+        self._resize(self._screen, (SIDE, SIDE), dst=self.frame[0], interpolation=self._by_area)
 
     def state_dict(self) -> State:
         emulator = bytearray(self.ale.cloneState(include_rng=True).serialize())
         return {
             "emulator": torch.frombuffer(emulator, dtype=torch.uint8),
-            "stack": torch.from_numpy(self.stack.copy()),
             "seed": self._seed,
             "played": self._played,
             "last_action": self._last_action,
@@ -479,6 +503,5 @@ class _Game:
         for _ in range(FRAME_SKIP):
             self.ale.act(self.actions[self._last_action])
         self.ale.restoreState(saved)
-        self.stack[:] = torch.as_tensor(state["stack"]).numpy(force=True)
         self._seed = state["seed"]
         self._played = state["played"]

@@ -32,7 +32,6 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
-        "train.tf32": True,
     },
     ("simbav2", "humanoid"): {"train.eval_workers": 5},
     # Episodes only end by the clock: a single critic.

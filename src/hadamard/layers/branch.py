@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.layers.activations import ActivationLike, make_activation
+from hadamard.layers.conv import Conv2d
 from hadamard.layers.norm import BranchNorm, NormName
 
 
@@ -139,7 +140,7 @@ class LinearBranch(_Recipe):
 
 @dataclass(frozen=True)
 class Conv2dBranch(_Recipe):
-    """A branch on ``nn.Conv2d``; its features are the channels."""
+    """A branch on a ``Conv2d``; its features are the channels."""
 
     kernel_size: int | tuple[int, int] = 3
     stride: int | tuple[int, int] = 1
@@ -156,7 +157,7 @@ class Conv2dBranch(_Recipe):
 
     def affine(self) -> nn.Module:
         """Make the convolution."""
-        return nn.Conv2d(
+        return Conv2d(
             self.inputs,
             self.outputs,
             self.kernel_size,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hadamard.layers.activations import ActivationLike, activation_name
 from hadamard.layers.branch import Branch, Conv2dBranch, LinearBranch, Recipe
+from hadamard.layers.conv import Conv2d
 from hadamard.layers.joined import join, join_named_branches, name_branches, split
 from hadamard.layers.norm import BranchNorm, NormName
 from hadamard.layers.product import branch_product
@@ -248,7 +249,7 @@ def fuse(branches: Sequence[Branch]) -> nn.Module:
     fused: type[FusedHadamard] | None = None
     if type(first.affine) is nn.Linear:
         fused = HadamardLinear
-    elif type(first.affine) is nn.Conv2d and first.affine.groups == 1:
+    elif type(first.affine) in (nn.Conv2d, Conv2d) and first.affine.groups == 1:
         fused = HadamardConv2d
     if fused is None or activation_name(first.activation) is None:
         return Hadamard(*branches)

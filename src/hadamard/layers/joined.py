@@ -9,12 +9,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from hadamard.layers.conv import Conv2d
 from hadamard.layers.norm import BranchNorm
 
 M = TypeVar("M", bound=nn.Module)
 
 # What counts the outputs, so that the joined module still describes itself.
-_WIDTH = {nn.Linear: "out_features", nn.Conv2d: "out_channels", BranchNorm: "branches"}
+_WIDTH = {
+    nn.Linear: "out_features",
+    nn.Conv2d: "out_channels",
+    Conv2d: "out_channels",
+    BranchNorm: "branches",
+}
 _SPLIT = ("affine.weight", "affine.bias", "norm.weight", "norm.bias")
 
 

@@ -44,8 +44,8 @@ class Encoder(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Encode a batch of observations as they come from the environment."""
-        # A CPU convolves, and normalises over channels, fastest where channels are last in memory.
-        layout = torch.channels_last if obs.is_cpu and obs.dim() == 4 else torch.preserve_format
+        # Convolutions, and norms over channels, are fastest where channels are last in memory.
+        layout = torch.channels_last if obs.dim() == 4 else torch.preserve_format
         x = obs.to(torch.float32, memory_format=layout)
         if self.scale != 1.0:
             x = x * self.scale
