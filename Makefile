@@ -2,6 +2,8 @@
 # versions of constraints.txt. PYTHON=python3.12 make test uses another interpreter.
 PYTHON ?= python3
 VENV ?= .venv
+# Test files run side by side, so many at a time.
+JOBS ?= 2
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -33,7 +35,7 @@ smoke: $(VENV)/.dev ## Run every experiment of the paper at smoke scale (about 5
 	@$(BIN)/hadamard reproduce all --scale smoke
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
-	@$(BIN)/python -m pytest --cov --cov-report=term
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term
 
 lint: $(VENV)/.dev ## Check style and types
 	@$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import re
@@ -41,7 +42,7 @@ import torch
 from hadamard import envs
 from hadamard.experiments.bench import PARTS, Lane, Timing
 from hadamard.train import make_agent
-from timing import machine
+from timing import machine, print_kernels
 
 VARIANTS = ("ReLU", "tanh + HR")
 TURNS = 3
@@ -209,6 +210,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--seeds", type=int, default=5, help="learners at once on a GPU; 0: none")
     parser.add_argument("--layouts", nargs="*", type=int, help="processes to try for the limit")
+    parser.add_argument("--profile", action="store_true", help="say where an update's time goes")
     parser.add_argument("--save", help="keep where the time goes in this file")
     parser.add_argument("--draw", nargs=2, help="only draw such a file: numbers.json picture.png")
     parser.add_argument("--updates", type=int, default=50, help="in a row, each turn")
@@ -284,6 +286,9 @@ def main() -> None:
         for variant, spent in times.items():
             took = statistics.median(spent)
             print(f"one update, {variant}: {took * 1e3:.3f} ms ({took / plain:.2f}x)")
+        if asked.profile:
+            for variant, update in updates.items():
+                print_kernels(f"one update, {variant}", functools.partial(update.seconds, 1))
         if asked.seeds and trainer.device.type == "cuda":
             for variant, update in updates.items():
                 ratio = update.of_seeds(lanes[variant], asked.seeds, asked.updates)

@@ -29,7 +29,7 @@ from hadamard import train
 from hadamard.algos.mrq import MRQ
 from hadamard.core.config import overridden
 from hadamard.core.types import EnvSpec
-from timing import in_turns, machine, seconds_of
+from timing import in_turns, machine, print_kernels, seconds_of
 
 PIXELS = EnvSpec((9, 84, 84), torch.uint8, frames=3, action_size=6, max_steps=500)
 FORMS: dict[str, dict[str, Any]] = {
@@ -73,7 +73,13 @@ def free(device: torch.device) -> None:
 
 
 def updates(
-    device: torch.device, capacity: int, ways: Iterable[str], count: int, forms: Iterable[str]
+    device: torch.device,
+    capacity: int,
+    ways: Iterable[str],
+    count: int,
+    forms: Iterable[str],
+    *,
+    profiled: bool,
 ) -> float:
     """Print how long each form's updates take, in every way; return the baseline's last steps/s."""
     print(f"{'':34}{'values+policy':>15}{'encoder':>11}{'steps/s':>9}{'/ baseline':>12}")
@@ -83,11 +89,12 @@ def updates(
         compiling = {"train.compile": "on" if compiles else "off"}
         agents = {name: made(device, capacity, **FORMS[name], **compiling) for name in forms}
         turns = 5 if device.type == "cuda" else 1
+        calls = ("learn", "learn_encoder") if graph else ("_learn", "_learn_encoder")
         rest, encoder = (
             in_turns(
                 {name: getattr(agent, call) for name, agent in agents.items()}, count, turns, device
             )
-            for call in (("learn", "learn_encoder") if graph else ("_learn", "_learn_encoder"))
+            for call in calls
         )
         steps = {name: rest[name] + encoder[name] for name in forms}
         for name, seconds in steps.items():
@@ -96,6 +103,10 @@ def updates(
                 f"{1 / seconds:>9.3g}{seconds / steps['baseline']:>12.2f}",
                 flush=True,
             )
+        if profiled:
+            for name, agent in agents.items():
+                for call in calls:
+                    print_kernels(f"{name}, {way}: {call}", getattr(agent, call))
         del agents
         free(device)
     return 1 / steps["baseline"]
@@ -188,6 +199,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
     parser.add_argument("--compile", action="store_true", help="compile in --seeds too")
+    parser.add_argument("--profile", action="store_true", help="say where the time goes")
     parser.add_argument("--public", help="a checkout of the published code, to time beside")
     asked = parser.parse_args()
     device = torch.device(asked.device)
@@ -196,7 +208,7 @@ def main() -> None:
     ways = asked.ways if asked.ways is not None else list(WAYS) if cuda else ["eager"]
     print(f"{machine()}; replay of {capacity:,} frames, batch 256")
     count = asked.count or (100 if cuda else 1)
-    ours = updates(device, capacity, ways, count, asked.forms)
+    ours = updates(device, capacity, ways, count, asked.forms, profiled=asked.profile)
     if asked.public:
         theirs = public(asked.public, device, capacity)
         print(

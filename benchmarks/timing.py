@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from hadamard.core.machine import describe
 
@@ -94,3 +95,22 @@ def in_turns(
         for name, call in calls.items():
             times[name].append(seconds_of(call, count, device))
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def print_kernels(name: str, call: Callable[[], object], count: int = 5, shown: int = 20) -> None:
+    """Print what the device spends its time on in a call, the longest first."""
+    cuda = torch.cuda.is_available()
+    activity = ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU
+    with profile(activities=[activity]) as profiler:
+        for _ in range(count):
+            call()
+        if cuda:
+            torch.cuda.synchronize()
+    rows = [
+        ((row.self_device_time_total if cuda else row.self_cpu_time_total) / count, row)
+        for row in profiler.key_averages()
+    ]
+    kernels = sum(row.count for _, row in rows) / count
+    print(f"{name}: {sum(spent for spent, _ in rows):,.0f} us in {kernels:.0f} operations")
+    for spent, row in sorted(rows, key=lambda pair: -pair[0])[:shown]:
+        print(f"{spent:>10.1f} us {row.count / count:>6.1f}x  {row.key[:100]}")

@@ -86,6 +86,20 @@ def test_only_what_is_asked_for_is_compiled() -> None:
     assert jit.compiler("on", CPU)(function) is not function
 
 
+def test_auto_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.tanh()
+
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(jit, "_try_compiling", lambda device: "no compiler")
+    with pytest.warns(UserWarning, match="slower than it could be. no compiler"):
+        assert jit.compiler("auto", gpu, pays_on_gpu=True)(function) is function
+    with pytest.raises(ValueError, match="no compiler, or train with --train.compile off"):
+        jit.compiler("on", gpu)
+    monkeypatch.setattr(jit, "_try_compiling", lambda device: None)
+    assert jit.compiler("auto", gpu, pays_on_gpu=True)(function) is not function
+
+
 def test_a_missing_compiler_is_told_before_the_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,7 +110,8 @@ class MRQ:
         self.value_loss = compiled(self._value_loss)
         self.policy_loss = compiled(self._policy_loss)
         luck, place = self.luck.generator, self.replay.frames.device
-        self.observations = ShiftedObservations(self.replay, c.shift, luck, compiled)
+        at_frames = compiler(run.train.compile, place, pays_on_gpu=True)
+        self.observations = ShiftedObservations(self.replay, c.shift, luck, at_frames)
         priorities = self.replay.priority, self.replay.largest_priority
         changes = [network, *self.optimisers.values(), *priorities, luck]
         # Where the frames are at hand, draws are a part of the captured updates.

@@ -8,6 +8,7 @@ What it reads besides (weights, a replay, a generator) keeps its place in memory
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -94,12 +95,22 @@ class _Graph(NamedTuple):
 def compiler(asked: str, device: torch.device, *, pays_on_gpu: bool = False) -> Compiler:
     """Return what makes a function of tensors faster: torch.compile, or nothing at all.
 
-    ``asked`` is ``--train.compile``: "auto" compiles on a GPU where that was measured to pay.
+    ``asked`` is ``--train.compile``: "auto" compiles on a GPU where that was measured to pay, if it
+    works there at all.
     """
     if asked == "off" or (asked == "auto" and not (pays_on_gpu and device.type == "cuda")):
-        return lambda function: function
-    _try_compiling(device)
-    return _compiled
+        return _as_it_is
+    trouble = _try_compiling(device)
+    if trouble is None:
+        return _compiled
+    if asked == "on":
+        raise ValueError(f"{trouble}, or train with --train.compile off")
+    warnings.warn(f"training is slower than it could be. {trouble}", stacklevel=2)
+    return _as_it_is
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,14 +119,14 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def _try_compiling(device: torch.device) -> None:
-    """Refuse what cannot work before any training; what it builds, the first real one needs too."""
+def _try_compiling(device: torch.device) -> str | None:
+    """Say before any training what cannot work; what this builds, the first real one needs too."""
     try:
         _compiled(torch.tanh)(torch.zeros(8, device=device))
     except RuntimeError as error:
         needed = "Triton and a C compiler" if device.type == "cuda" else "a C++ compiler (g++)"
-        raise ValueError(
+        return (
             f"torch.compile does not work here ({str(error).splitlines()[0]}): it needs {needed} "
-            "and Python's headers. Install them (a compiler elsewhere is named by CC or CXX), or "
-            "train with --train.compile off"
-        ) from None
+            "and Python's headers. Install them (a compiler elsewhere is named by CC or CXX)"
+        )
+    return None
