@@ -9,7 +9,7 @@ Everything takes turns in one run, and the middle of three turns is reported:
 
 - the limit: environments alone with random actions, in one process and spread over several;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
-- where the time goes, in a turn of its own that waits for the device after each part;
+- where the time goes, in a turn of its own that waits for the device after learning;
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
   several seeds at once, each on a stream of its own (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns.
@@ -206,7 +206,7 @@ def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--env", default="atari/Breakout")
-    parser.add_argument("--algorithm", default="pqn")
+    parser.add_argument("--algorithm", default="pqn", choices=["dqn", "ppo", "pqn"])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--seeds", type=int, default=5, help="learners at once on a GPU; 0: none")
     parser.add_argument("--layouts", nargs="*", type=int, help="processes to try for the limit")

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from hadamard import envs, train
 from hadamard.core import checkpoint, discover, optimisers
-from hadamard.core.config import RunSpec, overridden
+from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.core.types import Agent, EnvSpec, Step
+from hadamard.experiments.bench import Quiet
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
 
@@ -607,3 +608,16 @@ def test_captured_learning_is_eager_learning(
         assert not torch.equal(ours, before)
     for group in captured.optimiser.param_groups:
         assert float(group["lr"]) == pytest.approx(1e-3 / 4)
+
+
+def test_precision_is_the_runs_own(tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    changes = {"run_dir": str(tmp_path / "run"), "train.tf32": False, "train.tensorboard": False}
+    spec = overridden(train.default_spec("pqn", "probe/both"), changes)
+    trainer = train.Trainer("pqn", spec)
+    run = Run.create(tmp_path / "run", {"algorithm": "pqn", "spec": to_dict(spec)})
+    trainer.open(run, Quiet, resume=False)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+    trainer.close()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before

@@ -86,6 +86,29 @@ def test_only_what_is_asked_for_is_compiled() -> None:
     assert jit.compiler("on", CPU)(function) is not function
 
 
+def test_a_process_may_compile_for_many_kinds_of_networks() -> None:
+    class Learner:
+        def __init__(self, width: int) -> None:
+            self.network = torch.nn.Linear(2, width)
+            self.loss = jit.compiler("on", CPU)(self._loss)
+
+        def _loss(self, x: Tensor) -> Tensor:
+            return self.network(x).sum()
+
+    for width in range(1, 12):  # torch's own limit is 8
+        learner, x = Learner(width), torch.ones(3, 2)
+        torch.testing.assert_close(learner.loss(x), learner._loss(x))
+
+
+def test_any_failure_of_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(function: object) -> object:
+        raise FileNotFoundError("no cache folder")
+
+    monkeypatch.setattr(jit, "_compiled", fails)
+    trouble = jit._try_compiling.__wrapped__(CPU)
+    assert "no cache folder" in trouble
+
+
 def test_auto_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Tensor) -> Tensor:
         return x.tanh()

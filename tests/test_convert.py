@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from hadamard.health import diagnose
-from hadamard.layers import Hadamard, HadamardConv2d, HadamardLinear, hadamardize
+from hadamard.layers import Hadamard, HadamardConv2d, HadamardLinear, build, hadamardize
 from hadamard.layers.activations import Function
-from hadamard.layers.branch import LinearBranch
+from hadamard.layers.branch import Conv2dBranch, LinearBranch
 from hadamard.layers.norm import BranchNorm
 
 
@@ -1193,3 +1193,11 @@ def test_stable_baselines3_shared_extractor_is_known_by_every_name():
     assert isinstance(policy.vf_features_extractor.linear[0], HadamardLinear)
     held = [id(p) for p in policy.optimizer.param_groups[0]["params"]]
     assert sorted(held) == sorted(map(id, policy.parameters()))
+
+
+def test_convolutions_of_this_library_are_converted() -> None:
+    recipe = Conv2dBranch(3, 8, activation="relu", kernel_size=3, stride=2)
+    net = nn.Sequential(build("plain", recipe), nn.Flatten(), nn.Linear(8 * 16, 2))
+    hadamardize(net)
+    assert any(isinstance(module, HadamardConv2d) for module in net.modules())
+    assert net(torch.zeros(1, 3, 9, 9)).shape == (1, 2)

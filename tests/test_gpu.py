@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from unittest.mock import Mock, patch
 
 import pytest
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from hadamard import HadamardConv2d, HadamardLinear, diagnose
+from hadamard.core.jit import Captured
 from hadamard.health import dormant, effective_rank
-from hadamard.layers import product
+from hadamard.layers import conv, product
 from hadamard.layers.activations import activation_name, make_activation
-from hadamard.layers.conv import Conv2d
 from hadamard.layers.product import kernel_applies, plain_product
 
 pytestmark = pytest.mark.gpu
@@ -187,20 +188,36 @@ def test_the_diagnosis_is_the_same_on_both_devices() -> None:
         assert ours.hidden_bias_share == pytest.approx(theirs.hidden_bias_share, abs=1e-4)
 
 
+SHAPES = [
+    (4, 32, 8, 4),
+    (9, 32, 3, 2),
+    (32, 64, 4, 2),
+    (9, 32, 3, 1),
+    (4, 32, 8, 4, 2),
+    (32, 32, 3, 2),
+]
+ON_BLOCKS = {(SHAPES[0], 84), (SHAPES[2], 84), *((SHAPES[1], size) for size in (84, 83, 41))}
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("size", [84, 83, 41])
-@pytest.mark.parametrize(
-    "shape",
-    [(4, 32, 8, 4), (9, 32, 3, 2), (32, 64, 4, 2), (9, 32, 3, 1), (4, 32, 8, 4, 2), (32, 32, 3, 2)],
-)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_a_strided_convolution_is_pytorchs(
-    shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...],
+    size: int,
+    layout: torch.memory_format,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    ours = Conv2d(*shape).cuda()
+    blocks = Mock(side_effect=conv.in_blocks)
+    monkeypatch.setattr(conv, "in_blocks", blocks)
+    ours = conv.Conv2d(*shape).cuda()
     theirs = nn.Conv2d(*shape).cuda()
     theirs.load_state_dict(ours.state_dict())
-    images = torch.randn(16, shape[0], size, size, device="cuda")
+    images = torch.randn(16, shape[0], size, size, device="cuda").to(memory_format=layout)
     outputs = [layer(images) for layer in (ours, theirs)]
+    assert blocks.called == (layout == torch.channels_last and (shape, size) in ON_BLOCKS)
+    assert outputs[0].is_contiguous(memory_format=layout)
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
     change = torch.randn_like(outputs[0])
     for layer, output in zip((ours, theirs), outputs, strict=True):
@@ -209,3 +226,21 @@ def test_a_strided_convolution_is_pytorchs(
     near = {"rtol": 1e-3, "atol": 1e-3 * float(theirs.weight.grad.abs().max())}
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, **near)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad, rtol=1e-3, atol=1e-2)
+
+
+def test_a_graph_outlives_another() -> None:
+    weight = torch.randn(512, 512, device="cuda")
+
+    def product(x: Tensor) -> dict[str, Tensor]:
+        return {"out": x @ weight}
+
+    inputs = torch.randn(8, 512, device="cuda")
+    first, second = (Captured(product, []) for _ in range(2))
+    expected = first(inputs)["out"]
+    assert torch.equal(second(inputs)["out"], expected)
+    assert first.stream != second.stream
+    assert first(inputs[:4])["out"].shape == (4, 512)  # another shape, another graph
+    del first
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.equal(second(inputs)["out"], expected)

@@ -51,8 +51,9 @@ class Config:
     """Steps over which it falls (on Atari the paper's 1,000,000 frames are 250,000 steps)."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
-    replay_storage: Storage = "auto"
-    """Where the frames are kept; auto is on the GPU, if they fill at most half of it."""
+    replay_storage: Storage = "memory"
+    """Where the frames are kept; device is fastest on a GPU, auto is there if they fill at most
+    half of what is free."""
 
 
 class DQN:

@@ -69,7 +69,7 @@ class Config:
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"
-    """Where the frames are kept; auto is on the GPU, if they fill at most half of it."""
+    """Where the frames are kept; auto is on the GPU, if they fill at most half of what is free."""
 
 
 class MRQ:

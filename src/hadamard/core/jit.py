@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch._dynamo.config as _dynamo
 from torch import Tensor
 
+_KINDS = 64
 Step = Callable[..., Mapping[str, Tensor]]
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -34,6 +36,9 @@ class Captured:
     def __init__(self, function: Step, changes: Sequence[Any]) -> None:
         self.function, self.changes = function, changes
         self.graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        # Libraries keep scratch memory for each stream that they are captured on: graphs that share
+        # one would write into each other's where several learners run at once.
+        self.stream: torch.cuda.Stream | None = None
 
     def __call__(self, *inputs: Tensor) -> Mapping[str, Tensor]:
         """Run the step on these inputs."""
@@ -46,12 +51,13 @@ class Captured:
         before = {id(t): (t, t.detach().clone()) for t in self._tensors()}
         generators = [part for part in self.changes if isinstance(part, torch.Generator)]
         states = [generator.get_state() for generator in generators]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
             for _ in range(3):
                 self.function(*inputs)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self.stream)
         with torch.no_grad():
             for tensor in self._tensors():
                 # An optimiser's moments appear with its first step, and start from zero.
@@ -62,7 +68,7 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=self.stream):
             outputs = dict(self.function(*inputs))
         return _Graph(graph, inputs, outputs)
 
@@ -114,6 +120,9 @@ def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    # A process may train more kinds of networks than the few that a function is compiled for.
+    limit = "recompile_limit" if hasattr(_dynamo, "recompile_limit") else "cache_size_limit"
+    setattr(_dynamo, limit, max(getattr(_dynamo, limit), _KINDS))
     made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False)
     return made
 
@@ -123,7 +132,7 @@ def _try_compiling(device: torch.device) -> str | None:
     """Say before any training what cannot work; what this builds, the first real one needs too."""
     try:
         _compiled(torch.tanh)(torch.zeros(8, device=device))
-    except RuntimeError as error:
+    except Exception as error:  # a compiler may fail in any way
         needed = "Triton and a C compiler" if device.type == "cuda" else "a C++ compiler (g++)"
         return (
             f"torch.compile does not work here ({str(error).splitlines()[0]}): it needs {needed} "

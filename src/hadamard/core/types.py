@@ -86,7 +86,7 @@ class Step:
     """
 
     obs: Tensor
-    """What to act on next."""
+    """What to act on next; to be read only, as environments may go on from it."""
     reward: Tensor
     """What is learned from (clipped where the protocol clips), float32."""
     terminated: Tensor

@@ -261,6 +261,8 @@ class AtariEnvs:
                 f"the saved state is of environments made with exact={state['exact']}: "
                 f"make these with exact={state['exact']} too"
             )
+        if self.exact and "obs" not in state:
+            raise ValueError("the saved state has no frame stacks: it is of an earlier version")
         lives = self._emulators.load_state_dict(state["emulators"])
         if lives is None:
             self._tally.clear()

@@ -234,6 +234,7 @@ _SMOKE: dict[str, Setting] = {
         "baseline_min_max",
         {
             **_TINY,
+            "train.compile": "off",
             "algo.num_envs": 8,
             "algo.rollout_steps": 16,
             "algo.minibatches": 4,
@@ -269,6 +270,7 @@ _SMOKE: dict[str, Setting] = {
         "raw",
         {
             **_TINY,
+            "train.compile": "off",
             "algo.hidden_width": 16,
             "algo.batch_size": 4,
             "algo.random_steps": 100,

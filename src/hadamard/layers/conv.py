@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,20 +12,23 @@ class Conv2d(nn.Conv2d):
 
     With stride s, an s x s block of c channels is one pixel of c * s * s channels, and the kernel
     moves from block to block: the same sums, as a convolution with many channels and no stride.
-    It pays, as measured, where at least twice as many channels come out as go in.
+    That is done where at least twice as many channels come out as go in, for images with their
+    channels last in memory (as those that come out then have).
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         stride = self.stride[0]
         if (
-            input.is_cuda
-            and input.dim() == 4
-            and self.out_channels >= 2 * self.in_channels
-            and stride > 1
+            stride > 1
             and self.stride == (stride, stride)
+            and self.out_channels >= 2 * self.in_channels
             and self.padding == (0, 0)
             and self.dilation == (1, 1)
             and self.groups == 1
+            and input.is_cuda
+            and input.dim() == 4
+            and not input.is_contiguous()
+            and input.is_contiguous(memory_format=torch.channels_last)
             and all(map(_fits, input.shape[-2:], self.kernel_size, self.stride))
         ):
             return F.conv2d(in_blocks(input, stride), in_blocks(weight, stride), bias)

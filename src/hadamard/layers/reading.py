@@ -19,6 +19,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
 from hadamard.layers.activations import Function
+from hadamard.layers.conv import Conv2d
 from hadamard.layers.hadamard import FusedHadamard, Hadamard
 from hadamard.layers.norm import BranchNorm
 
@@ -226,7 +227,7 @@ class Network:
         plain_weight = (nn.Parameter, type(None))
         if is_parametrized(part) or not isinstance(getattr(part, "weight", None), plain_weight):
             return f"{it} is parametrised; convert first, parametrise after"
-        if part is affine and type(part) not in AFFINE:
+        if part is affine and type(part) not in (*AFFINE, Conv2d):
             return f"it is a {kind}, not a plain layer; build Hadamard(branch, branch) yourself"
         if _has_hooks(part):
             return f"{it} has hooks, which would be lost; remove them and register them after"

@@ -114,8 +114,12 @@ class StateEncoder(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Encode a batch of observations as they come from the environment."""
-        # obs / 255 - 0.5, in one pass over the images.
-        x = torch.add(self.darkest, obs, alpha=1 / 255) if self.image else obs.float()
+        if self.image:
+            # obs / 255 - 0.5, in one pass; convolutions are fastest with channels last in memory.
+            pixels = obs.contiguous(memory_format=torch.channels_last)
+            x = torch.add(self.darkest, pixels, alpha=1 / 255)
+        else:
+            x = obs.float()
         for layer in self.layers[:-1]:
             x = layer(x)
         zs: Tensor = self.layers[-1](x.flatten(1))
