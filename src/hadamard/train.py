@@ -215,7 +215,6 @@ class Trainer:
         self.device = choose_device(spec.device)
         self._threads = torch.get_num_threads()
         self._precision = torch.get_float32_matmul_precision()
-        self._cudnn_tf32 = torch.backends.cudnn.allow_tf32
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
         # All of an evaluation's, however many.
@@ -328,8 +327,6 @@ class Trainer:
         on_gpu = self.device.type == "cuda"
         torch.set_num_threads(train.threads or (1 if on_gpu else self._threads))
         torch.set_float32_matmul_precision("high" if train.tf32 and on_gpu else "highest")
-        if not train.tf32:
-            torch.backends.cudnn.allow_tf32 = False  # convolutions may use it by default
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:
@@ -533,7 +530,6 @@ class Trainer:
         """Give the environments and the folder free."""
         torch.set_num_threads(self._threads)
         torch.set_float32_matmul_precision(self._precision)
-        torch.backends.cudnn.allow_tf32 = self._cudnn_tf32
         self.envs.close()
         if self.greedy is not None:
             self.greedy.envs.close()

@@ -36,12 +36,9 @@ class ShiftedObservations:
             generator=self.generator,
             device=self.generator.device,
         )
-        place = replay.frames.device
-        on = torch.arange(first, first + count, device=place)
-        back = torch.arange(1 - replay.stack, 1, device=place)
-        window = (drawn.slots[:, None, None] + on[:, None] + back) % replay.slots
-        frame = drawn.envs[:, None, None] * replay.slots + window
-        images: Tensor = self.shifted(taken(replay.frames.flatten(0, 1), frame), shift.to(place))
+        frame = drawn.envs[:, None, None] * replay.slots + replay.windows(drawn, first, count)
+        stacks = taken(replay.frames.flatten(0, 1), frame)
+        images: Tensor = self.shifted(stacks, shift.to(stacks.device))
         return images.to(replay.device)
 
 

@@ -61,7 +61,7 @@ class TrainSpec:
     threads: int = 0
     """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch. Small networks
     are best with 1, above all when several runs share a machine."""
-    tf32: bool = True
+    tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Let torch.compile join the small operations of the losses; it takes its time at the start.

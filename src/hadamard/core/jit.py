@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch._dynamo.config as _dynamo
 from torch import Tensor
 
 _KINDS = 64
@@ -120,9 +119,11 @@ def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    import torch._dynamo.config as settings  # takes its time: not where nothing is compiled
+
     # A process may train more kinds of networks than the few that a function is compiled for.
-    limit = "recompile_limit" if hasattr(_dynamo, "recompile_limit") else "cache_size_limit"
-    setattr(_dynamo, limit, max(getattr(_dynamo, limit), _KINDS))
+    limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"
+    setattr(settings, limit, max(getattr(settings, limit), _KINDS))
     made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False)
     return made
 

@@ -198,12 +198,15 @@ class Replay:
 
     def observations(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
+        frames = self.frames[drawn.envs[:, None, None], self.windows(drawn, first, count)]
+        return frames.to(self.device, non_blocking=True).flatten(2, 3)
+
+    def windows(self, drawn: Draw, first: int, count: int) -> Tensor:
+        """Return the slots that these observations' frames are in, (draws, count, stack)."""
         place = self.frames.device
         on = torch.arange(first, first + count, device=place)
         back = torch.arange(1 - self.stack, 1, device=place)
-        window = (drawn.slots[:, None, None] + on[:, None] + back) % self.slots
-        frames = self.frames[drawn.envs[:, None, None], window]
-        return frames.to(self.device, non_blocking=True).flatten(2, 3)
+        return (drawn.slots[:, None, None] + on[:, None] + back) % self.slots
 
     def steps(self, drawn: Draw, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions, rewards and terminations of so many steps, each (draws, count, ...)."""

@@ -32,6 +32,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
+        "train.tf32": True,
     },
     ("simbav2", "humanoid"): {"train.eval_workers": 5},
     # Episodes only end by the clock: a single critic.
@@ -45,6 +46,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
+        "train.tf32": True,
     },
     ("mrq", "dmc"): {"train.eval_workers": 5},
     ("mrq", "dmc-state"): {"train.eval_workers": 5},
