@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hadamard import HadamardConv2d, HadamardLinear, diagnose
+from hadamard import HadamardConv2d, HadamardLinear, diagnose, kernels
+from hadamard.core import augment
 from hadamard.core.jit import Captured
 from hadamard.health import dormant, effective_rank
-from hadamard.layers import conv, product
+from hadamard.layers import Conv2dBranch, build, conv, pixels, product
 from hadamard.layers.activations import activation_name, make_activation
 from hadamard.layers.product import kernel_applies, plain_product
 
@@ -244,3 +245,65 @@ def test_a_graph_outlives_another() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.equal(second(inputs)["out"], expected)
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("variant", ["plain", "hadamard"])
+@pytest.mark.parametrize(
+    ("outputs", "size", "kernel", "stride"),
+    [(32, 84, 3, 2), (32, 41, 3, 2), (10, 20, 3, 1), (70, 31, 5, 3), (32, 84, 8, 4)],
+)
+def test_a_convolution_of_bytes_is_that_of_floats(
+    outputs: int,
+    size: int,
+    kernel: int,
+    stride: int,
+    variant: str,
+    compiled: bool,
+    tf32: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    recipe = Conv2dBranch(9, outputs, "elu", kernel_size=kernel, stride=stride)
+    layer = build(variant, recipe).cuda()
+    wide = copy.deepcopy(layer).double()
+    images = torch.randint(256, (37, 9, size, size), dtype=torch.uint8, device="cuda")
+    assert pixels.kernel_applies(layer, images)
+    with monkeypatch.context() as without:
+        without.setattr(pixels, "_kernels", None)
+        expected = pixels.of_pixels(wide, images.double())
+    see = torch.compile(pixels.of_pixels, fullgraph=True) if compiled else pixels.of_pixels
+    seen = see(layer, images)
+    assert seen.is_contiguous(memory_format=torch.channels_last)
+    bound = 2e-3 if tf32 else 1e-5
+    torch.testing.assert_close(seen.double(), expected, rtol=bound, atol=bound)
+    change = torch.randn_like(seen)
+    (seen * change).sum().backward()
+    (expected * change).sum().backward()
+    for ours, theirs in zip(layer.parameters(), wide.parameters(), strict=True):
+        assert (ours.grad - theirs.grad).norm() < bound * theirs.grad.norm()
+
+
+def test_frames_taken_and_shifted_at_once_are_those_of_two_steps() -> None:
+    draw = torch.Generator("cuda").manual_seed(0)
+    fast = kernels.load("hadamard.core.shift_triton")
+    for shape in [(3, 84, 84), (3, 12, 10), (1, 5, 33), (4, 7, 1)]:
+        frames = torch.randint(256, (50, *shape), dtype=torch.uint8, device="cuda", generator=draw)
+        index = torch.randint(50, (16, 5, 3), device="cuda", generator=draw)
+        shift = torch.randint(-6, 7, (16, 5, 2), device="cuda", generator=draw)
+        expected = augment.shifted(augment.taken(frames, index), shift)
+        assert torch.equal(fast.shifted_frames(frames, index, shift), expected)
+    with pytest.raises(ValueError, match="shifts of shape"):
+        fast.shifted_frames(frames, index, shift[:3])
+
+
+def test_frames_far_into_a_large_replay_are_found() -> None:
+    fast = kernels.load("hadamard.core.shift_triton")
+    count = 2**32 // (3 * 84 * 84) + 8
+    frames = torch.zeros(count, 3, 84, 84, dtype=torch.uint8, device="cuda")
+    frames[-8:].random_(0, 256)
+    index = torch.randint(count - 8, count, (16, 3), device="cuda")
+    shift = torch.randint(-4, 5, (16, 2), device="cuda")
+    expected = augment.shifted(augment.taken(frames, index), shift)
+    assert torch.equal(fast.shifted_frames(frames, index, shift), expected)

@@ -115,9 +115,9 @@ class MRQ:
         priorities = self.replay.priority, self.replay.largest_priority
         changes = [network, *self.optimisers.values(), *priorities, luck]
         # Where the frames are at hand, draws are a part of the captured updates.
-        self.learn_encoder = jit(self._learn_encoder, place, changes)
-        self.learn = jit(self._learn, place, changes)
-        self.explore = jit(self._explore, device, [])
+        self.learn_encoder = jit(self._learn_encoder, place, changes, run.train.capture)
+        self.learn = jit(self._learn, place, changes, run.train.capture)
+        self.explore = jit(self._explore, device, [], run.train.capture)
 
     @property
     def settled(self) -> bool:

@@ -88,8 +88,8 @@ class PPO:
             "counters": self.counters,
         }
         self.loss = compiler(run.train.compile, device)(self._loss)
-        self.learn = jit(self._learn, device, [self.network, self.optimiser])
-        self.look = jit(self._look, device, [])
+        self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
+        self.look = jit(self._look, device, [], run.train.capture)
 
     @property
     def settled(self) -> bool:

@@ -80,8 +80,8 @@ class PQN:
             "counters": self.counters,
         }
         self.loss = compiled(self._loss)
-        self.learn = jit(self._learn, device, [self.network, self.optimiser])
-        self.look = jit(self._look, device, [])
+        self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
+        self.look = jit(self._look, device, [], run.train.capture)
 
     @property
     def settled(self) -> bool:

@@ -117,11 +117,11 @@ class SimbaV2:
         self.actor_loss = compiled(self._actor_loss)
         self.critic_loss = compiled(self._critic_loss)
         self.project = compiled(project)
-        generator = self.random.generator
+        generator, capture = self.random.generator, run.train.capture
         changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
-        self.learn = jit(self._learn, device, [*changed, generator])
-        self.explore = jit(self._explore, device, [network.normaliser, generator])
-        self.hear = jit(self._hear, device, [self.rewards])
+        self.learn = jit(self._learn, device, [*changed, generator], capture)
+        self.explore = jit(self._explore, device, [network.normaliser, generator], capture)
+        self.hear = jit(self._hear, device, [self.rewards], capture)
 
     @property
     def settled(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hadamard import kernels
 from hadamard.core.jit import Compiler
 from hadamard.core.replay import Draw, Replay
 
@@ -23,6 +24,8 @@ class ShiftedObservations:
         self.replay, self.generator = replay, generator
         self.largest = largest if len(replay.frame_shape) == 3 else 0
         self.shifted = compiled(shifted)
+        on_gpu = replay.frames.is_cuda
+        self.kernels = kernels.load("hadamard.core.shift_triton") if on_gpu else None
 
     def __call__(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
@@ -37,8 +40,11 @@ class ShiftedObservations:
             device=self.generator.device,
         )
         frame = drawn.envs[:, None, None] * replay.slots + replay.windows(drawn, first, count)
-        stacks = taken(replay.frames.flatten(0, 1), frame)
-        images: Tensor = self.shifted(stacks, shift.to(stacks.device))
+        frames = replay.frames.flatten(0, 1)
+        if self.kernels is not None:
+            images: Tensor = self.kernels.shifted_frames(frames, frame, shift)
+        else:
+            images = self.shifted(taken(frames, frame), shift.to(frames.device))
         return images.to(replay.device)
 
 

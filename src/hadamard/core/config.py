@@ -63,6 +63,8 @@ class TrainSpec:
     are best with 1, above all when several runs share a machine."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
+    capture: bool = True
+    """On a GPU, capture learning and acting as CUDA graphs: the same, launched at once."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Let torch.compile join the small operations of the losses; it takes its time at the start.
     auto: on a GPU, where that is known to pay (pqn, simbav2, mrq); on: on the CPU too, which needs

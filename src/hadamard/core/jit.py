@@ -20,13 +20,13 @@ Step = Callable[..., Mapping[str, Tensor]]
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def jit(function: Step, device: torch.device, changes: Sequence[Any]) -> Step:
+def jit(function: Step, device: torch.device, changes: Sequence[Any], capture: bool = True) -> Step:
     """Return the fastest form of a learning step on this device.
 
     ``changes`` are the modules, optimisers, tensors and generators the step changes: capturing a
-    graph needs warm-up calls, whose effect is undone.
+    graph needs warm-up calls, whose effect is undone. ``capture`` is ``--train.capture``.
     """
-    return Captured(function, changes) if device.type == "cuda" else function
+    return Captured(function, changes) if capture and device.type == "cuda" else function
 
 
 class Captured:

@@ -8,7 +8,6 @@ plain form itself), the plain form below runs. Both compute the same function.
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from hadamard import kernels
 from hadamard.layers.activations import activation_name
 
 FUSED_ACTIVATIONS = frozenset({"relu", "tanh", "elu", "silu", "sigmoid", "gelu", "identity"})
@@ -37,14 +37,9 @@ def plain_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) -
     return out
 
 
-@functools.cache
 def triton_kernels() -> ModuleType | None:
-    """Return the module with the GPU kernels, None where Triton is not installed."""
-    try:
-        from hadamard.layers import product_triton
-    except ImportError:
-        return None
-    return product_triton
+    """Return the module with the GPU kernels, if they can be used here."""
+    return kernels.load("hadamard.layers.product_triton")
 
 
 def kernel_applies(pre: Tensor, name: str | None) -> bool:
@@ -73,14 +68,14 @@ def branch_product(pre: Tensor, branches: int, dim: int, activation: nn.Module) 
     that cannot be done during a capture.
     """
     name = activation_name(activation)
-    kernels = triton_kernels() if kernel_applies(pre, name) else None
-    if kernels is None:
+    fused = triton_kernels() if kernel_applies(pre, name) else None
+    if fused is None:
         return plain_product(pre, branches, dim, activation)
     if pre.numel() < _LARGE and not torch.cuda.is_current_stream_capturing():
         key = (pre.shape, pre.stride(), pre.dtype, pre.device, branches, name)
         if key not in _compiled:
-            kernels.compile_for(pre, branches, dim, name)
+            fused.compile_for(pre, branches, dim, name)
             _compiled.add(key)
         return plain_product(pre, branches, dim, activation)
-    out: Tensor = kernels.BranchProduct.apply(pre, branches, dim, activation, name)
+    out: Tensor = fused.BranchProduct.apply(pre, branches, dim, activation, name)
     return out

@@ -19,6 +19,7 @@ from hadamard.core.config import NetSpec
 from hadamard.core.returns import alive_before
 from hadamard.core.types import EnvSpec
 from hadamard.layers import Conv2dBranch, LinearBranch
+from hadamard.layers.pixels import of_pixels
 from hadamard.layers.widened import weight_count
 from hadamard.nets.hidden import Hidden
 
@@ -85,8 +86,6 @@ def linear(
 class StateEncoder(nn.Module):
     """zs: four convolutions and a dense layer for images, three dense layers for vectors."""
 
-    darkest: Tensor
-
     def __init__(self, env: EnvSpec, net: NetSpec, width: int) -> None:
         super().__init__()
         if net.norm != "none":
@@ -95,7 +94,6 @@ class StateEncoder(nn.Module):
                 "convolutions never; leave it none"
             )
         self.image = len(env.obs_shape) == 3
-        self.register_buffer("darkest", torch.tensor(-0.5), persistent=False)
         inner = CHANNELS if self.image else width
         if net.layer == "widened":
             inner = matched_inner(env, net, inner)
@@ -114,13 +112,9 @@ class StateEncoder(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Encode a batch of observations as they come from the environment."""
-        if self.image:
-            # obs / 255 - 0.5, in one pass; convolutions are fastest with channels last in memory.
-            pixels = obs.contiguous(memory_format=torch.channels_last)
-            x = torch.add(self.darkest, pixels, alpha=1 / 255)
-        else:
-            x = obs.float()
-        for layer in self.layers[:-1]:
+        first, *inner = self.layers[:-1]
+        x = of_pixels(first, obs) if self.image else first(obs.float())
+        for layer in inner:
             x = layer(x)
         zs: Tensor = self.layers[-1](x.flatten(1))
         return zs
