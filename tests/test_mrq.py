@@ -165,7 +165,7 @@ def test_the_published_updates_are_reproduced(
             given["noise"],
         )
         with torch.no_grad():
-            _, values, goal, _ = agent._value_loss(*batch)
+            goal, (values, _) = agent._goals(*batch[2:]), agent._valued(*batch[:2])
         torch.testing.assert_close(values.T, given["Q"], rtol=0, atol=1e-5)
         torch.testing.assert_close(goal, given["Q_target"].squeeze(1), rtol=0, atol=1e-5)
         found = learn_rest(*batch)
@@ -243,18 +243,17 @@ def test_returns_of_several_steps_by_hand() -> None:
     assert discount.tolist() == [0.5, 0.0, 0.5, 0.5, 0.0]
 
 
-def test_the_models_losses_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_models_losses_by_hand() -> None:
     """Two draws of three steps; the first ends with its second."""
     net = NetSpec(activation="elu", where="all", width=2)
     model = Encoder(EnvSpec((3,), torch.float32, action_size=1), net, Widths.around(2))
     predicted = torch.tensor([[[1.0, 2], [0, 1]], [[3, 0], [1, 1]], [[9, 9], [2, 0]]])
     done = torch.tensor([[0.5, 0.0], [0.75, 0.25], [9.0, 1.0]])
     logits = torch.randn(3, 2, 65)
-    monkeypatch.setattr(model, "unroll", lambda zs, action: (predicted, done, logits))
     following = torch.tensor([[[0.0, 0], [1, 0], [math.nan, math.nan]], [[0, 0], [0, 0], [0, 0]]])
     reward = torch.tensor([[0.0, 1.0, 1e6], [2.0, -1.0, 0.5]])
     ends = torch.tensor([[False, True, False], [False, False, False]])
-    found = model.losses(torch.zeros(2, 2), torch.zeros(2, 3, 1), reward, ends, following)
+    found = model.losses((predicted, done, logits), reward, ends, following)
     # Means of squares over two features and two draws: (1 + 4 + 0 + 1 + 4 + 0 + 1 + 1 + 4 + 0) / 4
     assert found["dynamics_loss"].item() == pytest.approx(16 / 4)
     # 0.25 + 0.0625 for the first, 0 + 0.0625 + 1 for the second
@@ -279,11 +278,11 @@ def test_nothing_after_an_end_is_learned_from() -> None:
     gradients = []
     for junk in (0.0, 1.0, math.nan):
         following[:4, 2:], reward[:4, 2:], action[:4, 2:] = junk, 3 * np.nan_to_num(junk), 0.5
-        losses = model.losses(model.state(obs), action, reward, ends, following)
+        losses = model.losses(model.predict(obs, action), reward, ends, following)
         losses.pop("reward_error")
         gradients.append(torch.autograd.grad(sum(losses.values()), list(model.parameters())))
         if junk == 1.0:  # what comes before the end does matter
-            changed = model.losses(model.state(obs), action, reward, ends, following + 1)
+            changed = model.losses(model.predict(obs, action), reward, ends, following + 1)
             assert abs(changed["dynamics_loss"] - losses["dynamics_loss"]) > 0.1
     for first, second, third in zip(*gradients, strict=True):
         assert torch.isfinite(first).all()
@@ -1170,8 +1169,8 @@ def test_captured_learning_is_eager_learning(task: str, layer: str, compile: str
     device = torch.device("cuda")
     spec = settings(task, changes)
     captured = filled(overridden(spec, {"train.compile": compile}), device)
-    eager = filled(spec, device)
-    eager.learn, eager.learn_encoder = eager._learn, eager._learn_encoder
+    eager = filled(overridden(spec, {"train.compile": "off", "train.capture": False}), device)
+    assert eager.learn == eager._learn
     assert captured.replay.frames.is_cuda
     start = {name: p.detach().clone() for name, p in eager.network.named_parameters()}
     for i in range(12):

@@ -17,7 +17,7 @@ from hadamard import diagnose, envs, train
 from hadamard.algos.simbav2 import Config, SimbaV2
 from hadamard.analyse import hidden_layers
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec, overridden
-from hadamard.core.distributions import project_on_bins, squashed
+from hadamard.core.distributions import cross_entropy, project_on_bins, squashed
 from hadamard.core.jit import jit
 from hadamard.core.normalise import ObservationNormaliser, RewardScaler
 from hadamard.core.replay import Batch
@@ -515,7 +515,8 @@ def test_the_target_is_the_distribution_of_the_smaller_mean() -> None:
         torch.randn(40, 7, generator=draw).double(),
     )
     noise = torch.randn(40, 3, generator=draw).double()
-    loss = agent._critic_loss(batch, noise).item()
+    predicted = agent.critic(batch.obs, batch.action)
+    loss = cross_entropy(agent._returns(batch, noise), predicted).item()
     bins = agent.critic.bins.numpy()
     with torch.no_grad():
         mean, deviation = agent.actor(batch.next_obs)
@@ -656,16 +657,14 @@ def test_captured_learning_is_eager_learning(layer: str, compile: str) -> None:
         {**SMALL, "net.layer": layer, "train.compile": compile, "train.steps": 4_000},
     )
     agents = []
-    for capture in (False, True):
+    eagerly = overridden(spec, {"train.capture": False, "train.compile": "off"})
+    for asked in (eagerly, spec):
         played = envs.make(spec.env, 0, 4, device)
-        agent = SimbaV2(played.spec, spec, device)
-        if not capture:
-            agent.learn, agent.explore, agent.hear = agent._learn, agent._explore, agent._hear
-            agent.actor_loss, agent.critic_loss = agent._actor_loss, agent._critic_loss
-            agent.project = project
+        agent = SimbaV2(played.spec, asked, device)
         play(agent, played, 60)
         agents.append(agent)
     eager, captured = agents
+    assert eager.learn == eager._learn
     assert captured.counters["updates"] > 80
     torch.testing.assert_close(captured.network.normaliser.mean, eager.network.normaliser.mean)
     for (name, ours), theirs in zip(

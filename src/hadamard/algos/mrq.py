@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hadamard.core import optimisers
 from hadamard.core.augment import ShiftedObservations
 from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.jit import compiler, jit
+from hadamard.core.jit import beside, compiler, jit
 from hadamard.core.optimisers import OptimiserState
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Replay, Storage
@@ -106,8 +106,10 @@ class MRQ:
         for part in ("network", "target", "replay", "random", "luck", "state", "counters"):
             self.parts[part] = getattr(self, part)
         compiled = compiler(run.train.compile, device, pays_on_gpu=True)
-        self.encoder_losses = compiled(self._encoder_losses)
-        self.value_loss = compiled(self._value_loss)
+        self.aims, self.goals = compiled(self.target.encoder.states), compiled(self._goals)
+        self.predictions, self.valued = compiled(network.encoder.predict), compiled(self._valued)
+        self.encoder_losses = compiled(network.encoder.losses)
+        self.value_loss = compiled(F.smooth_l1_loss)
         self.policy_loss = compiled(self._policy_loss)
         luck, place = self.luck.generator, self.replay.frames.device
         at_frames = compiler(run.train.compile, place, pays_on_gpu=True)
@@ -179,18 +181,15 @@ class MRQ:
         return self._update_encoder(obs, following, *self.replay.steps(drawn, steps))
 
     def _update_encoder(self, *batch: Tensor) -> Metrics:
-        losses = self.encoder_losses(*batch)
+        obs, following, action, reward, terminated = batch
+        aims, predictions = beside(
+            lambda: self.aims(following), lambda: self.predictions(obs, action)
+        )
+        losses = self.encoder_losses(predictions, reward, terminated, aims)
         losses["done_loss"] = self.state.ended * losses["done_loss"]  # once there was an end
         outcome = self.config.outcome_weight * (losses["reward_loss"] + losses["done_loss"])
         optimisers.descend(self.optimisers["encoder"], losses["dynamics_loss"] + outcome)
         return {name: measured.detach() for name, measured in losses.items()}
-
-    def _encoder_losses(self, *batch: Tensor) -> dict[str, Tensor]:
-        obs, following, action, reward, terminated = batch
-        with torch.no_grad():
-            aim = self.target.encoder.state(following.flatten(0, 1)).unflatten(0, reward.shape)
-        encoder = self.network.encoder
-        return encoder.losses(encoder.state(obs), action, reward, terminated, aim)
 
     def _learn(self) -> Metrics:
         c, luck = self.config, self.luck.generator
@@ -206,7 +205,9 @@ class MRQ:
 
     def _update(self, *batch: Tensor) -> tuple[Tensor, Metrics]:
         c, network = self.config, self.network
-        loss, values, goal, zs = self.value_loss(*batch)
+        obs, action, *later = batch
+        goal, (values, zs) = beside(lambda: self.goals(*later), lambda: self.valued(obs, action))
+        loss = self.value_loss(values, goal.expand_as(values))
         self.optimisers["values"].zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(network.values.parameters(), c.max_grad_norm)
@@ -220,20 +221,20 @@ class MRQ:
         metrics["value"] = values.mean()
         return priority, {name: value.detach() for name, value in metrics.items()}
 
-    def _value_loss(self, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        obs, action, returns, discount, next_obs, noise = batch
-        c, network, target, state = self.config, self.network, self.target, self.state
+    def _goals(self, returns: Tensor, discount: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+        c, target, state = self.config, self.target, self.state
+        zs = target.encoder.state(obs)
+        noise = (c.target_noise * noise).clamp(-c.target_noise_clip, c.target_noise_clip)
+        action = (target.policy(zs).tanh() + noise).clamp(-1, 1)
+        value: Tensor = target.values(target.encoder.both(zs, action)).amin(0)
+        later = torch.where(discount > 0, discount * value, 0.0)  # NaN after an end
+        return (returns + later * state.target_reward_scale) / state.reward_scale
+
+    def _valued(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            next_zs = target.encoder.state(next_obs)
-            noise = (c.target_noise * noise).clamp(-c.target_noise_clip, c.target_noise_clip)
-            next_action = (target.policy(next_zs).tanh() + noise).clamp(-1, 1)
-            next_value = target.values(target.encoder.both(next_zs, next_action)).amin(0)
-            later = torch.where(discount > 0, discount * next_value, 0.0)  # NaN after an end
-            goal = (returns + later * state.target_reward_scale) / state.reward_scale
-            zs = network.encoder.state(obs)
-            zsa = network.encoder.both(zs, action)
-        values = network.values(zsa)
-        return F.smooth_l1_loss(values, goal.expand_as(values)), values, goal, zs
+            zs = self.network.encoder.state(obs)
+            zsa = self.network.encoder.both(zs, action)
+        return self.network.values(zsa), zs
 
     def _policy_loss(self, zs: Tensor) -> Tensor:
         pre: Tensor = self.network.policy(zs)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.distributions import project_on_bins, squashed
-from hadamard.core.jit import compiler, jit
+from hadamard.core.distributions import cross_entropy, project_on_bins, squashed
+from hadamard.core.jit import beside, compiler, jit
 from hadamard.core.normalise import RewardScaler
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Replay
@@ -115,7 +115,8 @@ class SimbaV2:
             self.parts[f"optimiser.{name}"] = optimisers.OptimiserState(optimiser)
         compiled = compiler(run.train.compile, device, pays_on_gpu=True)
         self.actor_loss = compiled(self._actor_loss)
-        self.critic_loss = compiled(self._critic_loss)
+        self.returns, self.predictions = compiled(self._returns), compiled(self.critic.forward)
+        self.critic_loss = compiled(cross_entropy)
         self.project = compiled(project)
         generator, capture = self.random.generator, run.train.capture
         changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
@@ -192,32 +193,31 @@ class SimbaV2:
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
         """Update actor, temperature, critic (with the new actor and temperature) and target."""
-        actor_optimiser, temperature_optimiser, critic_optimiser = self.optimisers
         self.rate.advance()
-
-        self.critic.requires_grad_(False)  # only the actor's gradient is wanted
-        actor_loss, entropy = self.actor_loss(batch.obs, noise)
-        optimisers.descend(actor_optimiser, actor_loss)
-        self.project(projected(self.actor))
-        self.critic.requires_grad_(True)
-
-        excess = entropy.detach() - self.config.target_entropy * self.actions
-        temperature = self.temperature()
-        optimisers.descend(temperature_optimiser, temperature * excess)
-
-        critic_loss = self.critic_loss(batch, next_noise)
-        optimisers.descend(critic_optimiser, critic_loss)
+        # What the critic says of the batch is known before the actor has learned.
+        (metrics, target), predicted = beside(
+            lambda: (self._update_actor(batch.obs, noise), self.returns(batch, next_noise)),
+            lambda: self.predictions(batch.obs, batch.action),
+        )
+        critic_loss = self.critic_loss(target, predicted)
+        optimisers.descend(self.optimisers[2], critic_loss)
         self.project(projected(self.critic))
-
         with torch.no_grad():
             old: list[Tensor] = list(self.target.parameters())
             torch._foreach_lerp_(old, list(self.critic.parameters()), self.config.tau)
-        return {
-            "loss": critic_loss.detach(),
-            "actor_loss": actor_loss.detach(),
-            "entropy": entropy.detach(),
-            "temperature": temperature.detach(),
-        }
+        return {"loss": critic_loss.detach(), **metrics}
+
+    def _update_actor(self, obs: Tensor, noise: Tensor) -> Metrics:
+        self.critic.requires_grad_(False)  # only the actor's gradient is wanted
+        loss, entropy = self.actor_loss(obs, noise)
+        optimisers.descend(self.optimisers[0], loss)
+        self.project(projected(self.actor))
+        self.critic.requires_grad_(True)
+        excess = entropy.detach() - self.config.target_entropy * self.actions
+        temperature = self.temperature()
+        optimisers.descend(self.optimisers[1], temperature * excess)
+        metrics = {"actor_loss": loss, "entropy": entropy, "temperature": temperature}
+        return {name: value.detach() for name, value in metrics.items()}
 
     def _actor_loss(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         mean, deviation = self.actor(obs)
@@ -226,20 +226,17 @@ class SimbaV2:
         loss = (self.temperature().detach() * log_probability - value).mean()
         return loss, -log_probability.mean()
 
-    def _critic_loss(self, batch: Batch, next_noise: Tensor) -> Tensor:
-        with torch.no_grad():
-            mean, deviation = self.actor(batch.next_obs)
-            next_action, log_probability = squashed(mean, deviation, next_noise)
-            beyond = self.target(batch.next_obs, next_action)
-            smaller = self.target.value(beyond).argmin(0)
-            beyond = beyond.gather(0, smaller[None, :, None].expand(1, -1, beyond.shape[-1]))[0]
-            soft = self.critic.bins - (self.temperature() * log_probability)[:, None]
-            going_on = self.gamma * (~batch.terminated).float()
-            places = batch.reward[:, None] + going_on[:, None] * soft
-            target = project_on_bins(beyond.exp(), places, self.critic.bins)
-        # Summed over the critics, each a mean over the batch.
-        predicted: Tensor = self.critic(batch.obs, batch.action)
-        return -(target * predicted).sum(-1).mean(-1).sum()
+    @torch.no_grad()
+    def _returns(self, batch: Batch, next_noise: Tensor) -> Tensor:
+        mean, deviation = self.actor(batch.next_obs)
+        next_action, log_probability = squashed(mean, deviation, next_noise)
+        beyond = self.target(batch.next_obs, next_action)
+        smaller = self.target.value(beyond).argmin(0)
+        beyond = beyond.gather(0, smaller[None, :, None].expand(1, -1, beyond.shape[-1]))[0]
+        soft = self.critic.bins - (self.temperature() * log_probability)[:, None]
+        going_on = self.gamma * (~batch.terminated).float()
+        places = batch.reward[:, None] + going_on[:, None] * soft
+        return project_on_bins(beyond.exp(), places, self.critic.bins)
 
     def schedules(self) -> dict[str, float]:
         """Return what changes over training by plan."""

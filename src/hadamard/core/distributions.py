@@ -27,3 +27,8 @@ def project_on_bins(probability: Tensor, places: Tensor, bins: Tensor) -> Tensor
     # Each bin receives by how near a place is, up to one bin's width away.
     near = (1 - (position[:, None, :] - index[:, None]).abs()).clamp_min(0)
     return (near * probability[:, None, :]).sum(-1)
+
+
+def cross_entropy(target: Tensor, predicted: Tensor) -> Tensor:
+    """Judge log-probabilities (members, batch, bins): a batch's mean, summed over members."""
+    return -(target * predicted).sum(-1).mean(-1).sum()

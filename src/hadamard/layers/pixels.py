@@ -12,6 +12,8 @@ from hadamard.layers.hadamard import HadamardConv2d
 
 # Not looked for at a call: the compiler reads those.
 _kernels = kernels.load("hadamard.layers.pixels_triton")
+_LARGEST_WINDOW = 128
+"""Pixels that an output sees: the kernel's code grows with them."""
 
 
 def of_pixels(layer: nn.Module, pixels: Tensor) -> Tensor:
@@ -43,6 +45,7 @@ def kernel_applies(layer: nn.Module, pixels: Tensor) -> bool:
         pixels.dtype == torch.uint8
         and isinstance(affine, nn.Conv2d)
         and affine.weight.dtype == torch.float32
+        and affine.weight[0].numel() <= _LARGEST_WINDOW
         and affine.stride[0] == affine.stride[1]
         and affine.padding == (0, 0)
         and affine.dilation == (1, 1)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 # 32 * warps <= BLOCK_M, so that every thread has a position of its own.
 _TILE = {"BLOCK_M": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
-_PARTS, _TAPS = 528, 128
+_PARTS, _TAPS = 264, 128
 
 
 @triton.jit
@@ -113,15 +113,21 @@ def _conv_kernel(
 
 
 @triton.jit
-def _weight_kernel(
-    image, grad, out, positions, each,
+def _slope(y):
+    """The derivative of the ELU, where it is y."""
+    return tl.where(y > 0.0, 1.0, y + 1.0)
+
+
+@triton.jit
+def _gradient_kernel(
+    image, factors, grad, out, positions, each,
     CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
     KERNEL_HEIGHT: tl.constexpr, KERNEL_WIDTH: tl.constexpr, STRIDE: tl.constexpr,
     OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr, OUT_CHANNELS: tl.constexpr,
-    TF32: tl.constexpr,
+    PRODUCT: tl.constexpr, TF32: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_P: tl.constexpr,
 ):  # fmt: skip
-    # Taps times channels, summed over a part of the positions.
+    # A product of matrices: taps times channels, summed over a part of the positions.
     n = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
     cell = tl.arange(0, BLOCK_T * BLOCK_P)
     tap = tl.program_id(1) * BLOCK_T + cell // BLOCK_P
@@ -130,7 +136,10 @@ def _weight_kernel(
     step = row * WIDTH + tap % KERNEL_WIDTH
     start = tl.program_id(0) * each
     end = tl.minimum(start + each, positions)
+    branches: tl.constexpr = 2 if PRODUCT else 1
+    precision: tl.constexpr = "tf32" if TF32 else "ieee"
     sums = tl.zeros((BLOCK_T, BLOCK_N), tl.float32)
+    sums_beside = tl.zeros((BLOCK_T, BLOCK_N), tl.float32)
     for first in range(start, end, BLOCK_P):
         # Beyond the last position pixels are read again, and gradients are zero.
         position = tl.minimum(first + cell % BLOCK_P, end - 1)
@@ -138,20 +147,31 @@ def _weight_kernel(
         corner = (place // OUT_WIDTH * WIDTH + place % OUT_WIDTH) * STRIDE
         window = image + number.to(tl.int64) * (CHANNELS * HEIGHT * WIDTH) + corner
         pixel = tl.load(window + step, mask=channel < CHANNELS, other=0)
-        # A half-integer below 128: exact in TF32.
-        centred = tl.reshape(pixel.to(tl.float32) - 127.5, (BLOCK_T, BLOCK_P))
+        # Half-integers below 128 are exact in TF32. What comes after the last tap is always 255:
+        # with these a sum is the gradient of the bias.
+        seen = tl.where(channel < CHANNELS, pixel.to(tl.float32) - 127.5, 255.0)
+        seen = tl.reshape(seen, (BLOCK_T, BLOCK_P))
         p = first + tl.arange(0, BLOCK_P)
         inside = (p < end)[:, None] & (n < OUT_CHANNELS)[None, :]
-        g = tl.load(
-            grad + p.to(tl.int64)[:, None] * OUT_CHANNELS + n[None, :], mask=inside, other=0
-        )
-        if TF32:
-            sums = tl.dot(centred, _to_tf32(g), sums, input_precision="tf32")
-        else:
-            sums = tl.dot(centred, g, sums, input_precision="ieee")
-    made = tl.program_id(0) * tl.num_programs(1) * BLOCK_T + tl.program_id(1) * BLOCK_T
-    target = out + (made + tl.arange(0, BLOCK_T))[:, None] * (tl.num_programs(2) * BLOCK_N)
-    tl.store(target + n[None, :], sums)
+        at = p.to(tl.int64)[:, None] * OUT_CHANNELS
+        g = tl.load(grad + at + n[None, :], mask=inside, other=0.0)
+        factor = tl.load(factors + at * branches + n[None, :], mask=inside, other=0.0)
+        if PRODUCT:
+            beside = factors + at * branches + OUT_CHANNELS + n[None, :]
+            other = tl.load(beside, mask=inside, other=0.0)
+            h = g * factor * _slope(other)
+            g *= other
+            h = _to_tf32(h) if TF32 else h
+            sums_beside = tl.dot(seen, h, sums_beside, input_precision=precision)
+        g *= _slope(factor)
+        g = _to_tf32(g) if TF32 else g
+        sums = tl.dot(seen, g, sums, input_precision=precision)
+    width = tl.num_programs(2) * BLOCK_N
+    made = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * BLOCK_T
+    target = out + (made + tl.arange(0, BLOCK_T))[:, None] * (width * branches) + n[None, :]
+    tl.store(target, sums)
+    if PRODUCT:
+        tl.store(target + width, sums_beside)
 
 
 @torch.library.custom_op("hadamard::pixel_conv", mutates_args=())
@@ -242,35 +262,41 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    image, weight, bias, out = ctx.saved_tensors
+    image, weight, bias, factors = ctx.saved_tensors
     if ctx.product:
         # Computing the factors again takes less than keeping them would.
-        out = pixel_conv(image, weight, bias, ctx.stride, False)
-        first, second = out.chunk(2, 1)
-        grad = torch.cat([grad * second, grad * first], 1)
-    grad = grad * torch.where(out > 0, 1.0, out + 1.0)
-    to_weight = weight_gradient(image, grad, list(weight.shape[2:]), ctx.stride)
-    to_bias = None if bias is None else grad.sum((0, 2, 3))
-    return None, to_weight, to_bias, None, None
+        factors = pixel_conv(image, weight, bias, ctx.stride, False)
+    found = pixel_conv_gradient(image, factors, grad, list(weight.shape[2:]), ctx.stride)
+    to_bias = None if bias is None else found[:, -1]
+    return None, found[:, :-1].reshape(weight.shape), to_bias, None, None
 
 
 pixel_conv.register_autograd(_backward, setup_context=_remember)
 
 
-@torch.library.custom_op("hadamard::pixel_conv_weight_gradient", mutates_args=())
-def weight_gradient(image: Tensor, grad: Tensor, kernel: list[int], stride: int) -> Tensor:
-    """Return the gradient of a convolution's weights, given that of what it computed of bytes."""
-    count, outputs, out_height, out_width = grad.shape
-    channels, positions = image.shape[1], count * out_height * out_width
-    taps = channels * kernel[0] * kernel[1]
-    width = max(16, triton.next_power_of_2(outputs))
-    block, each = min(64, width), triton.cdiv(max(positions, 1), _PARTS)
+@torch.library.custom_op("hadamard::pixel_conv_gradient", mutates_args=())
+def pixel_conv_gradient(
+    image: Tensor, factors: Tensor, grad: Tensor, kernel: list[int], stride: int
+) -> Tensor:
+    """Return the gradient of the weights, (channels, taps), and in a last column of the bias.
+
+    ``factors`` is what ``pixel_conv`` computes without the product, ``grad`` the gradient of what
+    it did compute.
+    """
+    found: Tensor = _empty_gradient(image, factors, grad, kernel, stride)
+    count, width, out_height, out_width = grad.shape
+    branches, channels = factors.shape[1] // width, image.shape[1]
+    positions, taps = count * out_height * out_width, found.shape[1]
+    block = min(64 // branches, max(16, triton.next_power_of_2(width)))
+    wide = triton.cdiv(width, block) * block
+    each = triton.cdiv(max(positions, 1), _PARTS)
     parts, blocks = triton.cdiv(positions, each), triton.cdiv(taps, _TAPS)
-    sums = grad.new_empty(parts, blocks * _TAPS, width)
+    sums = grad.new_empty(parts, blocks * _TAPS, branches, wide)
     if sums.numel():
         with torch.cuda.device_of(image):
-            _weight_kernel[parts, blocks, width // block](
+            _gradient_kernel[parts, blocks, wide // block](
                 image.contiguous(),
+                factors.contiguous(memory_format=torch.channels_last),
                 grad.contiguous(memory_format=torch.channels_last),
                 sums,
                 positions,
@@ -283,18 +309,22 @@ def weight_gradient(image: Tensor, grad: Tensor, kernel: list[int], stride: int)
                 STRIDE=stride,
                 OUT_HEIGHT=out_height,
                 OUT_WIDTH=out_width,
-                OUT_CHANNELS=outputs,
+                OUT_CHANNELS=width,
+                PRODUCT=branches == 2,
                 TF32=torch.backends.cudnn.allow_tf32,
                 BLOCK_N=block,
                 BLOCK_T=_TAPS,
                 BLOCK_P=32,
                 num_warps=4,
             )
-    found: Tensor = sums.sum(0)[:taps, :outputs].T / 255
-    return found.reshape(outputs, channels, *kernel)
+    total = sums.sum(0)[:taps, :, :width].flatten(1)
+    torch.div(total.T, 255, out=found)
+    return found
 
 
-@weight_gradient.register_fake
-def _empty_weight(image: Tensor, grad: Tensor, kernel: list[int], stride: int) -> Tensor:
+@pixel_conv_gradient.register_fake
+def _empty_gradient(
+    image: Tensor, factors: Tensor, grad: Tensor, kernel: list[int], stride: int
+) -> Tensor:
     del stride
-    return grad.new_empty(grad.shape[1], image.shape[1], *kernel)
+    return grad.new_empty(factors.shape[1], image.shape[1] * kernel[0] * kernel[1] + 1)

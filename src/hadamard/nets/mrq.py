@@ -224,6 +224,15 @@ class Encoder(nn.Module):
         zsa: Tensor = self.state_action(zs, self.state_action.brought(action))
         return zsa
 
+    def states(self, obs: Tensor) -> Tensor:
+        """Return zs of observations (batch, steps, ...)."""
+        zs: Tensor = self.state(obs.flatten(0, 1))
+        return zs.view(*obs.shape[:2], -1)
+
+    def predict(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what comes of actions (batch, steps, ...), as ``unroll`` does."""
+        return self.unroll(self.state(obs), action)
+
     def unroll(self, zs: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Predict the steps that actions (batch, steps, ...) lead through, in latent space alone.
 
@@ -239,15 +248,15 @@ class Encoder(nn.Module):
         return torch.stack(states), outcome[..., 0], outcome[..., 1:]
 
     def losses(
-        self, zs: Tensor, action: Tensor, reward: Tensor, terminated: Tensor, following: Tensor
+        self, predictions: Sequence[Tensor], reward: Tensor, terminated: Tensor, following: Tensor
     ) -> dict[str, Tensor]:
-        """Compare predictions on from zs with what followed: all (batch, steps, ...).
+        """Compare predictions, as ``unroll`` makes them, with what followed: (batch, steps, ...).
 
         Each loss is a mean over the batch, summed over the steps. Nothing was seen after an end,
         and what is handed over for it need not even be a number.
         """
-        predicted, done, logits = self.unroll(zs, action)
-        alive, reward, ends = alive_before(terminated).T, reward.T, terminated.T.to(zs.dtype)
+        predicted, done, logits = predictions
+        alive, reward, ends = alive_before(terminated).T, reward.T, terminated.T.to(predicted.dtype)
         aim = torch.where(alive[..., None] > 0, following.transpose(0, 1), 0.0)
         log_chance = logits.log_softmax(-1)
         surprise = -(self.reward.encode(reward) * log_chance).sum(-1)
