@@ -12,7 +12,7 @@ import torch._dynamo
 import torch._inductor.config
 from torch import Tensor
 
-from hadamard import cli
+from hadamard import cli, kernels
 from hadamard.core import jit
 from updates import CPU, agent_of, batch_of
 
@@ -137,3 +137,29 @@ def test_a_missing_compiler_is_told_before_the_run_begins(
     assert "--train.compile off" in said
     assert said.count("\n") == 1
     assert not path.exists()
+
+
+def test_capturing_and_our_kernels_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> dict[str, Tensor]:
+        return {}
+
+    gpu = torch.device("cuda")
+    assert isinstance(jit.jit(function, gpu, []), jit.Captured)
+    assert jit.jit(function, gpu, [], capture=False) is function
+    assert jit.jit(function, CPU, []) is function
+    load = kernels.load.__wrapped__
+    assert load("hadamard.core.jit") is jit
+    assert load("hadamard.no_such_kernels") is None
+    monkeypatch.setenv("HADAMARD_KERNELS", "off")
+    assert load("hadamard.core.jit") is None
+
+
+def test_both_sides_are_called_in_turn() -> None:
+    called: list[str] = []
+
+    def say(word: str) -> str:
+        called.append(word)
+        return word
+
+    assert jit.beside(lambda: say("one"), lambda: say("other")) == ("one", "other")
+    assert called == ["one", "other"]

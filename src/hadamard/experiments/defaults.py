@@ -8,7 +8,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     # A network for a 10 x 10 grid is too small to share among threads.
     ("*", "minatar"): {"train.threads": 1},
     # The greedy environments are PQN's running evaluation.
-    ("pqn", "*"): {"train.greedy_envs": 8},
+    ("pqn", "*"): {"train.greedy_envs": 8, "train.tf32": True},
     # PQN's public MinAtar settings.
     ("pqn", "minatar"): {
         "net.width": 128,
