@@ -87,7 +87,7 @@ class Captured:
 
 def beside(one: Callable[[], One], other: Callable[[], Other]) -> tuple[One, Other]:
     """Call both. In a captured step they run side by side, where neither fills the device."""
-    if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+    if not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
         return one(), other()
     here, there = torch.cuda.current_stream(), torch.cuda.Stream()
     there.wait_stream(here)
