@@ -17,7 +17,7 @@ from hadamard.core.run import Run
 from hadamard.core.types import EnvSpec, Step
 from hadamard.experiments.bench import Quiet
 from hadamard.train import Trainer, default_spec, train
-from updates import batch_of
+from updates import agent_of, batch_of
 
 pytestmark = pytest.mark.gpu
 
@@ -182,6 +182,41 @@ def test_captured_learning_is_that_of_each_parameter(
     torch.testing.assert_close(ours, loss, rtol=1e-3, atol=1e-4)
     for trainer in trainers:
         trainer.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
+@pytest.mark.parametrize(
+    ("layer", "activation"),
+    [
+        ("plain", "relu"),
+        ("plain", "tanh"),
+        ("layernorm", "tanh"),
+        ("hadamard", "tanh"),
+        ("hadamard", "relu"),
+        ("hadamard2", "tanh"),
+        ("widened", "relu"),
+        ("crelu", "relu"),
+    ],
+)
+def test_a_thousand_fast_updates_are_eager_ones(
+    layer: str, activation: str, algorithm: str
+) -> None:
+    # In double precision: what parts the two is rounding alone, not another function.
+    torch._dynamo.reset()  # it compiles one function for few networks only
+    asked = {"net.layer": layer, "net.activation": activation}
+    slow = {**asked, "train.capture": False, "train.compile": "off"}
+    fast, eager = (agent_of(algorithm, torch.float64, c, DEVICE) for c in (asked, slow))
+    assert eager.learn == eager._learn
+    assert fast.learn != fast._learn
+    start = eager.weights.whole.detach().clone()
+    for _ in range(1_000):
+        batch = batch_of(algorithm, size=16, device=DEVICE)
+        fast.learn(*batch)
+        eager.learn(*batch)
+    theirs = eager.weights.whole.detach()
+    assert (theirs - start).abs().max() > 0.03
+    assert (fast.weights.whole.detach() - theirs).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])

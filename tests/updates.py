@@ -17,12 +17,14 @@ CPU = torch.device("cpu")
 GRID = EnvSpec((3, 6, 6), torch.uint8, 5)
 
 
-def agent_of(algorithm: str, dtype: torch.dtype, changes: Mapping[str, Any]) -> Any:
+def agent_of(
+    algorithm: str, dtype: torch.dtype, changes: Mapping[str, Any], device: torch.device = CPU
+) -> Any:
     """An agent whose networks compute in this dtype."""
     small = {"net.width": 13, "train.steps": 99, "algo.learning_rate": 1e-3, **changes}
     spec = overridden(train.default_spec(algorithm, "probe/image"), small)
     torch.set_default_dtype(dtype)
-    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, CPU)
+    agent = discover.find("hadamard.algos", algorithm, "algorithm").build(GRID, spec, device)
     torch.set_default_dtype(torch.float32)
     for part in (agent.network, getattr(agent, "target", None)):
         if part is not None and dtype != torch.float32:
