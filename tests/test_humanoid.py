@@ -966,12 +966,17 @@ def test_damage_is_found_and_mended(small: Path) -> None:
     assert assets.check() == [f"{place / 'LICENSE'} is missing"]
 
 
-def test_the_variable_names_the_folder(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_names_the_folder(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv(assets.VARIABLE, str(small))
     assert assets.locate() == small
+    assert suites.trouble("humanoid") is None
     monkeypatch.setenv(assets.VARIABLE, str(small / "nowhere"))
     with pytest.raises(assets.AssetsError, match=rf"nowhere/envs/robot.xml is.*{assets.VARIABLE}"):
         assets.locate()
+    assert cli.main(["envs"]) == 0
+    assert "nowhere/envs/robot.xml is missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("fault", ["corrupted", "truncated", "500", "429"])

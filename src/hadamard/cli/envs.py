@@ -15,9 +15,9 @@ def main(words: list[str]) -> int:
         return 0 if words[0] in ("-h", "--help") else WRONG
     for suite, text in envs.suites().items():
         print(f"{suite}: {text}")
-        missing = envs.missing(suite)
-        if missing:
-            print(f"  not installed ({', '.join(missing)}): {envs.install_command(suite)}")
+        trouble = envs.trouble(suite)
+        if trouble is not None:
+            print(f"  {trouble}")
         names = [f"{suite}/{task}" for task in envs.tasks(suite)]
         print(_columns(names) + "\n")
     return 0

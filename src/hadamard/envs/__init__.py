@@ -3,7 +3,8 @@
 A suite is a file here with ``tasks()``, ``make(...)``, ``REQUIRES`` (what it imports) and
 ``EXTRA`` (what installs that). It is imported only when it is named; dashes in a suite's public
 name are underscores in the file's. Where it has ``prepare()``, that is called once before workers
-start; ``AFTERWARDS`` is a second command that an installation needs.
+start; ``trouble()`` says whether anything else is missing; ``AFTERWARDS`` is a second command that
+an installation needs.
 
 Examples:
     >>> envs = make("probe/constant", seed=0, num_envs=2)
@@ -18,7 +19,7 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "prepare_to_draw",
     "suites",
     "tasks",
+    "trouble",
 ]
 
 
@@ -71,6 +73,15 @@ def _suite(name: str) -> Any:
 def missing(suite: str) -> tuple[str, ...]:
     """Return the packages that a suite imports and that are not installed."""
     return tuple(name for name in _suite(suite).REQUIRES if importlib.util.find_spec(name) is None)
+
+
+def trouble(suite: str) -> str | None:
+    """Say what keeps a suite from being played, as far as a quick look shows."""
+    absent = missing(suite)
+    if absent:
+        return f"not installed ({', '.join(absent)}): {install_command(suite)}"
+    look: Callable[[], str | None] = getattr(_suite(suite), "trouble", lambda: None)
+    return look()
 
 
 def install_command(suite: str) -> str:

@@ -50,6 +50,15 @@ def tasks() -> tuple[str, ...]:
     return tuple(f"h1-{name}" for name in TASKS)
 
 
+def trouble() -> str | None:
+    """Say which model file is missing, and what fetches it."""
+    try:
+        assets.locate()
+    except assets.AssetsError as error:
+        return str(error)
+    return None
+
+
 def prepare() -> None:
     """Find out about missing files and another MuJoCo here rather than in every worker."""
     assets.locate()
