@@ -294,6 +294,38 @@ def test_a_run_that_somebody_else_stops_is_gone_on_with(tmp_path: Path, whole: J
     assert rows(made.path) == rows(whole.path)
 
 
+SWALLOWING = """
+import builtins, sys, time
+from hadamard.experiments import single
+
+found = builtins.__import__
+
+def swallows(name, *arguments, **options):
+    builtins.__import__ = found
+    print("imports", flush=True)
+    try:
+        time.sleep(60)
+    except BaseException as stopped:
+        print("swallowed", repr(stopped), flush=True)
+    return found(name, *arguments, **options)
+
+builtins.__import__ = swallows
+sys.exit(single.main(sys.argv[1:]))
+"""
+
+
+def test_a_stop_that_is_swallowed_by_an_import_is_said_again(tmp_path: Path) -> None:
+    made = job(tmp_path, train__steps=LONG)
+    words = [sys.executable, "-c", SWALLOWING, str(made.path), dumps(made)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "imports\n"
+        process.send_signal(signal.SIGTERM)
+        told, _ = process.communicate(timeout=60)
+    assert "swallowed _Stopped()" in told
+    assert process.returncode == 75
+
+
 def test_a_run_begun_twice_is_made_once(tmp_path: Path, whole: Job) -> None:
     made = job(tmp_path)
     outcomes = []

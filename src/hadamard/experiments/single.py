@@ -179,13 +179,21 @@ class _Stopped(BaseException):
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
+    # Some libraries swallow whatever is raised while they are imported: it is said again, to
+    # whoever then listens.
+    signal.alarm(1)
     raise _Stopped
+
+
+def _say_again(_number: int, _frame: FrameType | None) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Make the run of a job, unless it is made; returns the exit code."""
     path, text = Path(arguments[0]), arguments[1]
     signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGALRM, _say_again)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning is for the supervisor
     try:
         while True:
@@ -195,6 +203,7 @@ def main(arguments: Sequence[str]) -> int:
             except InUse:
                 time.sleep(0.5)
     except _Stopped:
+        signal.alarm(0)
         return INTERRUPTED
 
 
@@ -211,6 +220,7 @@ def _wait_for_others(path: Path) -> None:
                 told = True
             time.sleep(0.5)
     except _Stopped:
+        signal.alarm(0)
         pid = holder(path)
         if pid and _is_orphan(pid, path):
             os.kill(pid, signal.SIGTERM)
