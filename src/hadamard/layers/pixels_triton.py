@@ -20,7 +20,10 @@ from torch import Tensor
 
 # 32 * warps <= BLOCK_M, so that every thread has a position of its own.
 _TILE = {"BLOCK_M": 128, "BLOCK_K": 32, "num_warps": 4, "num_stages": 2}
-_PARTS, _TAPS = 264, 128
+_PARTS = 264
+"""Programs that share the positions of a gradient: two for each of a large GPU's processors."""
+_TAPS = 128
+"""Of a gradient's program."""
 
 
 @triton.jit
