@@ -177,7 +177,11 @@ def _gradient_kernel(
         tl.store(target + width, sums_beside)
 
 
-@torch.library.custom_op("hadamard::pixel_conv", mutates_args=())
+@torch.library.custom_op(
+    "hadamard::pixel_conv",
+    mutates_args=(),
+    schema="(Tensor image, Tensor weight, Tensor? bias, int stride, bool product) -> Tensor",
+)
 def pixel_conv(
     image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, product: bool
 ) -> Tensor:
@@ -277,7 +281,11 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 pixel_conv.register_autograd(_backward, setup_context=_remember)
 
 
-@torch.library.custom_op("hadamard::pixel_conv_gradient", mutates_args=())
+@torch.library.custom_op(
+    "hadamard::pixel_conv_gradient",
+    mutates_args=(),
+    schema="(Tensor image, Tensor factors, Tensor grad, int[] kernel, int stride) -> Tensor",
+)
 def pixel_conv_gradient(
     image: Tensor, factors: Tensor, grad: Tensor, kernel: list[int], stride: int
 ) -> Tensor:
