@@ -302,8 +302,8 @@ found = builtins.__import__
 
 def swallows(name, *arguments, **options):
     builtins.__import__ = found
-    print("imports", flush=True)
     try:
+        print("imports", flush=True)
         time.sleep(60)
     except BaseException as stopped:
         print("swallowed", repr(stopped), flush=True)
