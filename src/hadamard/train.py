@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
 import warnings
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from hadamard.core import checkpoint, discover, machine
 from hadamard.core.config import RunSpec, flattened, from_dict, overridden, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run, RunError
+from hadamard.core.stopping import stop_signals
 from hadamard.core.types import Agent, Envs, Extra, Metrics, State
 from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.experiments.defaults import overrides
@@ -565,27 +565,6 @@ class Clock:
         """Return a row of timing.jsonl: this process's seconds by part."""
         parts = {name: round(seconds, 3) for name, seconds in self.spent.items()}
         return {"step": step, "seconds": round(self.seconds, 3), "parts": parts}
-
-
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM and SIGINT into a flag; a second SIGINT interrupts at once."""
-    asked: list[int] = []
-
-    def ask(number: int, _frame: Any) -> None:
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        old: Mapping[int, Any] = {n: signal.signal(n, ask) for n in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not in the main thread, where signals are somebody else's
-        old = {}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 def mean(values: deque[float]) -> float | None:

@@ -104,7 +104,7 @@ def importing() -> Iterator[None]:
             # GLFW, which they load where nothing is set, complains of a missing display.
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:
+    except Exception as error:  # a driver may fail in any way
         kind = os.environ.get(VARIABLE)
         if kind is None or isinstance(error, ModuleNotFoundError):
             raise
@@ -223,7 +223,7 @@ class Renderer:
         screen.offwidth, screen.offheight = self.width, self.height
         try:
             self._load(kind, model)
-        except Exception as error:
+        except Exception as error:  # as above
             # The context, if there is one, is of no use and must not be freed as if it were.
             self._gl = self._context = None
             raise CannotDraw(_failure(kind, error)) from error

@@ -310,7 +310,7 @@ def _work(pipe: Connection, name: str, seed: int, part: slice, options: dict[str
         _serve(pipe, name, seed, part, options)
     except (EOFError, ConnectionError):
         return
-    except Exception:
+    except Exception:  # whatever it was, the parent tells it
         _put(pipe, (traceback.format_exc(), None))
 
 

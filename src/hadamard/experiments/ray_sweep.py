@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core.run import Run
+from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.single import Outcome, Supervisor, dumps, holder, loads, log_tail
 from hadamard.experiments.sweep import (
@@ -153,8 +154,6 @@ class Tasks:
     def run(self) -> Summary:
         """Make all runs; SIGINT and SIGTERM have them save and end."""
         import ray
-
-        from hadamard.train import stop_signals
 
         with stop_signals() as stopping, live_view(self) as show:
             while (self.waiting or self.refs) and not stopping():

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 
 from hadamard.core.config import to_dict
 from hadamard.core.run import Run, RunError, differences
+from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.single import INTERRUPTED, RETRIES, Outcome, Supervisor, holder
 from hadamard.progress import duration
@@ -240,8 +241,6 @@ class Queue:
 
     def run(self, view: View) -> Summary:
         """Make all runs; SIGINT and SIGTERM have them save and end, a second SIGINT kills them."""
-        from hadamard.train import stop_signals
-
         workers = [
             threading.Thread(target=self._work, args=(place,), daemon=True) for place in self.places
         ]

@@ -11,6 +11,7 @@ it), once, beforehand. With s the sum of a channel's rounded weights,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -197,8 +198,7 @@ def pixel_conv(
     positions = count * out_height * out_width
     if positions >= 2**31 - _TILE["BLOCK_M"]:
         raise ValueError(f"{count} images are too many at once")
-    outputs, channels, kernel_height, kernel_width = weight.shape
-    branches, taps = outputs // width, channels * kernel_height * kernel_width
+    branches, taps = len(weight) // width, weight[0].numel()
     # No dot product of a GPU is narrower than 16; wider than 64, sums do not fit into registers.
     block = min(64, max(16, triton.next_power_of_2(width)))
     width_padded = -(-width // block) * block
@@ -227,15 +227,7 @@ def pixel_conv(
             offset,
             out,
             positions,
-            CHANNELS=channels,
-            HEIGHT=image.shape[2],
-            WIDTH=image.shape[3],
-            KERNEL_HEIGHT=kernel_height,
-            KERNEL_WIDTH=kernel_width,
-            STRIDE=stride,
-            OUT_HEIGHT=out_height,
-            OUT_WIDTH=out_width,
-            OUT_CHANNELS=width,
+            **_geometry(image, weight.shape[2:], stride, out),
             TAPS_PADDED=taps_padded,
             WIDTH_PADDED=width_padded,
             PRODUCT=product,
@@ -261,6 +253,21 @@ def _empty(
         device=image.device,
         memory_format=torch.channels_last,
     )
+
+
+def _geometry(image: Tensor, kernel: Sequence[int], stride: int, out: Tensor) -> dict[str, int]:
+    """Return what both kernels are compiled for."""
+    return {
+        "CHANNELS": image.shape[1],
+        "HEIGHT": image.shape[2],
+        "WIDTH": image.shape[3],
+        "KERNEL_HEIGHT": kernel[0],
+        "KERNEL_WIDTH": kernel[1],
+        "STRIDE": stride,
+        "OUT_HEIGHT": out.shape[2],
+        "OUT_WIDTH": out.shape[3],
+        "OUT_CHANNELS": out.shape[1],
+    }
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -296,8 +303,8 @@ def pixel_conv_gradient(
     """
     found: Tensor = _empty_gradient(image, factors, grad, kernel, stride)
     count, width, out_height, out_width = grad.shape
-    branches, channels = factors.shape[1] // width, image.shape[1]
-    positions, taps = count * out_height * out_width, found.shape[1]
+    branches, taps = factors.shape[1] // width, found.shape[1]
+    positions = count * out_height * out_width
     block = min(64 // branches, max(16, triton.next_power_of_2(width)))
     wide = triton.cdiv(width, block) * block
     each = triton.cdiv(max(positions, 1), _PARTS)
@@ -312,15 +319,7 @@ def pixel_conv_gradient(
                 sums,
                 positions,
                 each,
-                CHANNELS=channels,
-                HEIGHT=image.shape[2],
-                WIDTH=image.shape[3],
-                KERNEL_HEIGHT=kernel[0],
-                KERNEL_WIDTH=kernel[1],
-                STRIDE=stride,
-                OUT_HEIGHT=out_height,
-                OUT_WIDTH=out_width,
-                OUT_CHANNELS=width,
+                **_geometry(image, kernel, stride, grad),
                 PRODUCT=branches == 2,
                 TF32=torch.backends.cudnn.allow_tf32,
                 BLOCK_N=block,
