@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
@@ -16,8 +18,9 @@ from hadamard.core.normalise import RewardScaler
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Replay
 from hadamard.core.returns import discount
+from hadamard.core.sphere import SphereAdam
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
-from hadamard.nets.simba import ActorCritic, Shape, Temperature, project, projected
+from hadamard.nets.simba import ActorCritic, Shape, Temperature, projected
 
 ACTIONS = "continuous"
 NET = NetSpec(width=512)
@@ -88,12 +91,13 @@ class SimbaV2:
         self.rewards = RewardScaler(c.num_envs, self.gamma, c.return_limit).to(device)
         updates = c.updates_per_step * run.train.steps
         self.rate = optimisers.DecayingRate(c.learning_rate, c.learning_rate_final, updates, device)
-        self.optimisers = [
-            optimisers.make(
-                torch.optim.Adam, module.parameters(), self.rate.rate, device, fused=True
-            )
-            for module in (self.actor, self.temperature, self.critic)
-        ]
+
+        def adam(module: nn.Module, **more: Any) -> torch.optim.Optimizer:
+            kind = functools.partial(SphereAdam, sphere=projected(module), fused=True, **more)
+            return optimisers.make(kind, module.parameters(), self.rate.rate, device)
+
+        follow = {"targets": self.target.parameters(), "tau": c.tau}
+        self.optimisers = [adam(self.actor), adam(self.temperature), adam(self.critic, **follow)]
         capacity = min(c.replay_capacity, 2 * run.train.steps + 64 * c.num_envs)
         self.replay = Replay(env, c.num_envs, capacity, device, "device")
         self.random = Random(child_seed(run.seed, 1), device)
@@ -117,7 +121,6 @@ class SimbaV2:
         self.actor_loss = compiled(self._actor_loss)
         self.returns, self.predictions = compiled(self._returns), compiled(self.critic.forward)
         self.critic_loss = compiled(cross_entropy)
-        self.project = compiled(project)
         generator, capture = self.random.generator, run.train.capture
         changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
         self.learn = jit(self._learn, device, [*changed, generator], capture)
@@ -201,17 +204,12 @@ class SimbaV2:
         )
         critic_loss = self.critic_loss(target, predicted)
         optimisers.descend(self.optimisers[2], critic_loss)
-        self.project(projected(self.critic))
-        with torch.no_grad():
-            old: list[Tensor] = list(self.target.parameters())
-            torch._foreach_lerp_(old, list(self.critic.parameters()), self.config.tau)
         return {"loss": critic_loss.detach(), **metrics}
 
     def _update_actor(self, obs: Tensor, noise: Tensor) -> Metrics:
         self.critic.requires_grad_(False)  # only the actor's gradient is wanted
         loss, entropy = self.actor_loss(obs, noise)
         optimisers.descend(self.optimisers[0], loss)
-        self.project(projected(self.actor))
         self.critic.requires_grad_(True)
         excess = entropy.detach() - self.config.target_entropy * self.actions
         temperature = self.temperature()

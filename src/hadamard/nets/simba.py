@@ -20,21 +20,16 @@ from torch import Tensor, nn
 
 from hadamard.core.config import NetSpec
 from hadamard.core.normalise import ObservationNormaliser
+from hadamard.core.sphere import EPSILON, on_sphere
 from hadamard.core.types import EnvSpec
 from hadamard.layers import Branch, build, matched_width
 from hadamard.layers.activations import ActivationLike, make_activation
 from hadamard.layers.product import branch_product
 from hadamard.nets.hidden import Representation
 
-EPSILON = 1e-8
 SHIFT = 3.0
 """Appended to every input, so that normalising keeps its length (as an angle)."""
 LOG_DEVIATION = (-10.0, 2.0)
-
-
-def on_sphere(x: Tensor, dim: int = -1) -> Tensor:
-    """Scale vectors along a dimension to unit length."""
-    return x * x.square().sum(dim, keepdim=True).clamp_min(EPSILON**2).rsqrt()
 
 
 class HyperDense(nn.Module):
@@ -303,10 +298,3 @@ class Temperature(nn.Module):
 def projected(network: nn.Module) -> list[nn.Parameter]:
     """Return the weights that belong on the sphere."""
     return [module.weight for module in network.modules() if isinstance(module, HyperDense)]
-
-
-@torch.no_grad()
-def project(weights: Sequence[Tensor]) -> None:
-    """Bring weights back to the sphere, unit by unit."""
-    for weight in weights:
-        weight.copy_(on_sphere(weight, dim=-2))

@@ -1,0 +1,241 @@
+"""Adam, back to the sphere, and the target after it, in one pass over the weights.
+
+``torch.optim.Adam``, ``project`` and ``torch._foreach_lerp_`` read and write the weights and what
+belongs to them three times. Here one GPU kernel, launched once for all tensors, has every program
+hold some whole columns of a weight (a column is a unit's weights, which are normalised together) in
+registers from Adam's step to the target's.
+"""
+
+# Kernels are written in Triton's own language, which has no types.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, assignment"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hadamard.core.sphere import EPSILON
+
+
+class Tiling(NamedTuple):
+    """How tensors are cut into programs."""
+
+    warps: int = 16
+    part: int = 8
+    """Weights of a thread that are read at once."""
+    kept: int = 32
+    """Weights of a thread in all, which registers must hold."""
+    ahead: int = 16
+    """Weights of a thread whose target is read early."""
+    columns: int = 32
+    """Of a program, at most."""
+    programs: int = 264
+    """A launch of fewer has narrower ones, down to the 8 columns that memory is read by."""
+    tensors: int = 32
+    """In a launch: each has code of its own."""
+
+
+TILING = Tiling()
+
+
+@triton.jit
+def _unbiased(count, LOG: tl.constexpr):
+    # 1 - beta ** count, in double precision as in torch: early on it is a small difference.
+    return (1.0 - tl.exp(tl.load(count).to(tl.float64) * LOG)).to(tl.float32)
+
+
+@triton.jit
+def _columns(
+    gradient, first, second, weight, target, rate, count, block,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PROJECT: tl.constexpr, AVERAGE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
+    EPS: tl.constexpr, TAU: tl.constexpr, SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """Move a block of columns, all rows of them: nobody else is needed for their lengths."""
+    parts: tl.constexpr = (HEIGHT + ROWS - 1) // ROWS
+    blocks: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
+    row = tl.arange(0, ROWS)[:, None]
+    column = block % blocks * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    start = (block // blocks).to(tl.int64) * (HEIGHT * WIDTH)
+    gradient, first, second = gradient + start, first + start, second + start
+    weight, target = weight + start, target + start
+
+    # What is not there reads as zero, and stays zero: it adds nothing to a length.
+    moved = ()
+    squares = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for i in tl.static_range(parts):
+        at = (i * ROWS + row) * WIDTH + column
+        inside = (i * ROWS + row < HEIGHT) & (column < WIDTH)
+        g = tl.load(gradient + at, mask=inside, other=0.0, eviction_policy="evict_first")
+        m = tl.load(first + at, mask=inside, other=0.0, eviction_policy="evict_first")
+        v = tl.load(second + at, mask=inside, other=0.0, eviction_policy="evict_first")
+        w = tl.load(weight + at, mask=inside, other=0.0)
+        if i == 0:  # while the first weights are on their way
+            size = tl.load(rate).to(tl.float32) / _unbiased(count, LOG_BETA1)
+            scale = tl.rsqrt(_unbiased(count, LOG_BETA2))
+        m += (1.0 - BETA1) * (g - m)
+        v = BETA2 * v + (1.0 - BETA2) * g * g
+        w -= size * (m / (tl.sqrt(v) * scale + EPS))
+        tl.store(first + at, m, mask=inside, eviction_policy="evict_first")
+        tl.store(second + at, v, mask=inside, eviction_policy="evict_first")
+        squares += w * w
+        moved = moved + (w,)  # noqa: RUF005 (Triton has no unpacking)
+
+    # Read before the sum, which all threads wait for, as far as registers go.
+    old = ()
+    if AVERAGE:
+        for i in tl.static_range(parts if parts < AHEAD else AHEAD):
+            at = (i * ROWS + row) * WIDTH + column
+            inside = (i * ROWS + row < HEIGHT) & (column < WIDTH)
+            t = tl.load(target + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            old = old + (t,)  # noqa: RUF005
+    if PROJECT:
+        square = tl.sum(squares, 0)
+        # Not a maximum: that would hide a NaN.
+        factor = tl.rsqrt(tl.where(square < SMALLEST, SMALLEST, square))[None, :]
+    for i in tl.static_range(parts):
+        at = (i * ROWS + row) * WIDTH + column
+        inside = (i * ROWS + row < HEIGHT) & (column < WIDTH)
+        w = moved[i]
+        if PROJECT:
+            w *= factor
+        tl.store(weight + at, w, mask=inside)
+        if AVERAGE:
+            if i < AHEAD:
+                t = old[i]
+            else:
+                t = tl.load(target + at, mask=inside, other=0.0, eviction_policy="evict_first")
+            t += TAU * (w - t)
+            tl.store(target + at, t, mask=inside, eviction_policy="evict_first")
+
+
+@triton.jit
+def _step_kernel(
+    gradients, first, second, weights, targets, rate, count,
+    SHAPES: tl.constexpr, TILES: tl.constexpr, STARTS: tl.constexpr, PROJECT: tl.constexpr,
+    AVERAGE: tl.constexpr, AHEAD: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr,
+    LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr, TAU: tl.constexpr,
+    SMALLEST: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    for i in tl.static_range(len(weights)):
+        if (program >= STARTS[i]) & (program < STARTS[i + 1]):
+            _columns(
+                gradients[i], first[i], second[i], weights[i], targets[i],
+                rate, count, program - STARTS[i],
+                SHAPES[i][0], SHAPES[i][1], PROJECT[i], AVERAGE, TILES[i][0], TILES[i][1],
+                AHEAD, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPS, TAU, SMALLEST,
+            )  # fmt: skip
+
+
+def _matrices(shape: Sequence[int], project: bool) -> tuple[int, int, int]:
+    """Return how many matrices a tensor is, their height and their width.
+
+    Where nothing is normalised it is one long row.
+    """
+    if not project:
+        return 1, 1, math.prod(shape)
+    return math.prod(shape[:-2]), shape[-2], shape[-1]
+
+
+def _tile(height: int, width: int, columns: int, tiling: Tiling) -> tuple[int, int]:
+    """Return rows and columns that are read at once."""
+    elements = 32 * tiling.warps * tiling.part
+    columns = min(columns if height > 1 else elements, triton.next_power_of_2(width))
+    while True:
+        rows = min(max(1, elements // columns), triton.next_power_of_2(height))
+        if columns == 1 or height * columns <= tiling.kept * 32 * tiling.warps:
+            return rows, columns
+        columns //= 2
+
+
+def plan(
+    shapes: Sequence[tuple[int, int, int]], tiling: Tiling
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return the tensors' tiles, and the first program of each, with their number in the end."""
+    columns = tiling.columns
+    while True:
+        tiles = [_tile(height, width, columns, tiling) for _, height, width in shapes]
+        starts = [0]
+        for (copies, _, width), (_, taken) in zip(shapes, tiles, strict=True):
+            starts.append(starts[-1] + copies * triton.cdiv(width, taken))
+        if columns <= 8 or starts[-1] >= tiling.programs:
+            return tiles, starts
+        columns //= 2
+
+
+def constants(
+    shapes: Sequence[Sequence[int]],
+    project: Sequence[bool],
+    average: bool,
+    tiling: Tiling,
+    tau: float,
+    betas: tuple[float, float],
+    eps: float,
+) -> dict[str, Any]:
+    """Return what the kernel is compiled for."""
+    seen = [_matrices(shape, on) for shape, on in zip(shapes, project, strict=True)]
+    tiles, starts = plan(seen, tiling)
+    return {
+        "SHAPES": tuple(shape[1:] for shape in seen),
+        "TILES": tuple(tiles),
+        "STARTS": tuple(starts),
+        "PROJECT": tuple(project),
+        "AVERAGE": average,
+        "AHEAD": tiling.ahead // tiling.part,
+        "BETA1": betas[0],
+        "BETA2": betas[1],
+        "LOG_BETA1": math.log(betas[0]),
+        "LOG_BETA2": math.log(betas[1]),
+        "EPS": eps,
+        "TAU": tau,
+        "SMALLEST": EPSILON**2,
+    }
+
+
+def step(
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    first: Sequence[Tensor],
+    second: Sequence[Tensor],
+    targets: Sequence[Tensor] | None,
+    rate: Tensor,
+    count: Tensor,
+    tau: float,
+    project: Sequence[bool],
+    betas: tuple[float, float],
+    eps: float,
+    tiling: Tiling = TILING,
+) -> None:
+    """Take a step of Adam, bring weights back to the sphere, and move targets towards them.
+
+    All in place. ``rate`` and ``count`` are tensors of one element on the weights' device;
+    ``count`` is the number of this step, from 1. ``project`` says which weights, (..., inputs,
+    outputs), belong on the sphere; the others may have any shape.
+    """
+    held = [weights, first, second, *([] if targets is None else [targets])]
+    if not all(t.is_contiguous() and t.dtype == torch.float32 for part in held for t in part):
+        raise ValueError("weights, moments and targets must be float32 and contiguous")
+    lists = [[g.contiguous() for g in gradients], first, second, weights, targets or weights]
+    some = [i for i, weight in enumerate(weights) if weight.numel()]
+    for begin in range(0, len(some), tiling.tensors):
+        taken = some[begin : begin + tiling.tensors]
+        given = constants(
+            [weights[i].shape for i in taken], [project[i] for i in taken],
+            targets is not None, tiling, tau, betas, eps,
+        )  # fmt: skip
+        with torch.cuda.device_of(weights[0]):
+            _step_kernel[(given["STARTS"][-1],)](
+                *(tuple(part[i] for i in taken) for part in lists),
+                rate,
+                count,
+                **given,
+                num_warps=tiling.warps,
+            )
