@@ -269,9 +269,9 @@ def test_a_convolution_of_bytes_is_that_of_floats(
     layer = build(variant, recipe).cuda()
     wide = copy.deepcopy(layer).double()
     images = torch.randint(256, (37, 9, size, size), dtype=torch.uint8, device="cuda")
-    assert pixels.pixel_kernel_applies(layer, images)
+    assert pixels.kernel_applies(layer, images)
     with monkeypatch.context() as without:
-        without.setattr(pixels, "_of_pixels", None)
+        without.setattr(pixels, "_kernels", None)
         expected = pixels.of_pixels(wide, images.double())
     torch.compiler.reset()  # one function is compiled for so many layers only
     see = torch.compile(pixels.of_pixels, fullgraph=True) if compiled else pixels.of_pixels
@@ -284,37 +284,6 @@ def test_a_convolution_of_bytes_is_that_of_floats(
     (expected * change).sum().backward()
     for ours, theirs in zip(layer.parameters(), wide.parameters(), strict=True):
         assert (ours.grad - theirs.grad).norm() < bound * theirs.grad.norm()
-
-
-@pytest.mark.parametrize("tf32", [False, True])
-@pytest.mark.parametrize("variant", ["plain", "hadamard"])
-@pytest.mark.parametrize(
-    ("channels", "outputs", "size", "stride"),
-    [(32, 32, 41, 2), (32, 32, 20, 2), (32, 32, 9, 1), (62, 62, 41, 2), (20, 70, 12, 3)],
-)
-def test_a_convolution_of_maps_is_pytorchs(
-    channels: int,
-    outputs: int,
-    size: int,
-    stride: int,
-    variant: str,
-    tf32: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-    recipe = Conv2dBranch(channels, outputs, "elu", kernel_size=3, stride=stride)
-    layer = build(variant, recipe).cuda()
-    maps = torch.randn(37, channels, size, size, device="cuda")
-    maps = maps.to(memory_format=torch.channels_last)
-    expected = copy.deepcopy(layer).double()(maps.double())
-    with torch.no_grad():
-        assert pixels.map_kernel_applies(layer, maps)
-        seen = pixels.of_maps(layer, maps)
-    assert seen.is_contiguous(memory_format=torch.channels_last)
-    bound = 4e-3 if tf32 else 1e-5
-    torch.testing.assert_close(seen.double(), expected, rtol=bound, atol=bound)
-    assert not pixels.map_kernel_applies(layer, maps)  # its gradient is PyTorch's
-    assert pixels.of_maps(layer, maps).requires_grad
 
 
 def test_frames_taken_and_shifted_at_once_are_those_of_two_steps() -> None:

@@ -19,7 +19,7 @@ from hadamard.core.config import NetSpec
 from hadamard.core.returns import alive_before
 from hadamard.core.types import EnvSpec
 from hadamard.layers import Conv2dBranch, LinearBranch
-from hadamard.layers.pixels import of_maps, of_pixels
+from hadamard.layers.pixels import of_pixels
 from hadamard.layers.widened import weight_count
 from hadamard.nets.hidden import Hidden
 
@@ -115,7 +115,7 @@ class StateEncoder(nn.Module):
         first, *inner = self.layers[:-1]
         x = of_pixels(first, obs) if self.image else first(obs.float())
         for layer in inner:
-            x = of_maps(layer, x) if self.image else layer(x)
+            x = layer(x)
         zs: Tensor = self.layers[-1](x.flatten(1))
         return zs
 
