@@ -66,6 +66,12 @@ def made(device: torch.device, capacity: int, **changes: Any) -> MRQ:
     return agent
 
 
+def as_in_training(device: torch.device, tf32: bool = True) -> None:
+    """Choose products and convolutions as ``hadamard train`` does."""
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+
+
 def free(device: torch.device) -> None:
     """Give back what agents held that nobody knows any more: they know themselves."""
     gc.collect()
@@ -87,7 +93,7 @@ def updates(
     rate = math.nan
     for way in ways:
         graph, compiles, tf32 = WAYS[way]
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        as_in_training(device, tf32)
         compiling = {"train.compile": "on" if compiles else "off"}
         agents = {name: made(device, capacity, **FORMS[name], **compiling) for name in forms}
         turns = 5 if device.type == "cuda" else 1
@@ -160,6 +166,7 @@ def training(agents: list[MRQ], period: int) -> Callable[[], None]:
 def _process(
     device: str, capacity: int, form: dict[str, Any], period: int, go: Any, told: Any
 ) -> None:
+    as_in_training(torch.device(device))
     agent = made(torch.device(device), capacity, **form)
     block = training([agent], period)
     seconds_of(block, 1, agent.device)
@@ -167,13 +174,14 @@ def _process(
     told.put(seconds_of(block, 4, agent.device))
 
 
-def several(device: torch.device, capacity: int, seeds: list[int], compiles: bool) -> None:
+def several(device: torch.device, capacity: int, seeds: list[int]) -> None:
     """Print the training steps per second of several agents at once, all together."""
     period = 50 if device.type == "cuda" else 1
     print(f"\n{'several agents, steps/s in all':34}{'one process':>15}{'processes':>11}")
     context = multiprocessing.get_context("spawn")
+    as_in_training(device)
     for name in ("baseline", "HR"):
-        form = {**FORMS[name], "train.compile": "on" if compiles else "off"}
+        form = FORMS[name]
         for count in seeds:
             agents = [made(device, capacity, **form, seed=seed) for seed in range(count)]
             block = training(agents, period)
@@ -201,7 +209,6 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", choices=list(WAYS))
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
-    parser.add_argument("--compile", action="store_true", help="compile in --seeds too")
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
     parser.add_argument("--public", help="a checkout of the published code, to time beside")
     asked = parser.parse_args()
@@ -214,13 +221,13 @@ def main() -> None:
     ours = updates(device, capacity, ways, count, asked.forms, profiled=asked.profile)
     if asked.public:
         torch.set_float32_matmul_precision("highest")  # as it is
+        torch.backends.cudnn.benchmark = False
         theirs = public(asked.public, device, capacity)
         print(
             f"the published code: {theirs:.3g} steps/s; ours, in the last way, {ours / theirs:.1f}x"
         )
     if asked.seeds:
-        torch.set_float32_matmul_precision("highest")
-        several(device, capacity, asked.seeds, asked.compile)
+        several(device, capacity, asked.seeds)
 
 
 if __name__ == "__main__":

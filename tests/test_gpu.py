@@ -197,7 +197,7 @@ SHAPES = [
     (4, 32, 8, 4, 2),
     (32, 32, 3, 2),
 ]
-ON_BLOCKS = {(SHAPES[0], 84), (SHAPES[2], 84), *((SHAPES[1], size) for size in (84, 83, 41))}
+ON_BLOCKS = (SHAPES[0], SHAPES[2])
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -217,7 +217,7 @@ def test_a_strided_convolution_is_pytorchs(
     theirs.load_state_dict(ours.state_dict())
     images = torch.randn(16, shape[0], size, size, device="cuda").to(memory_format=layout)
     outputs = [layer(images) for layer in (ours, theirs)]
-    assert blocks.called == (layout == torch.channels_last and (shape, size) in ON_BLOCKS)
+    assert blocks.called == (layout == torch.channels_last and shape in ON_BLOCKS)
     assert outputs[0].is_contiguous(memory_format=layout)
     torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
     change = torch.randn_like(outputs[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +22,7 @@ from hadamard.layers import (
     matched_width,
 )
 from hadamard.layers.activations import ACTIVATIONS, activation_name
-from hadamard.layers.conv import _fits, in_blocks
+from hadamard.layers.conv import in_blocks
 from hadamard.layers.hadamard import FusedHadamard
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -415,25 +414,14 @@ def test_bad_arguments_name_the_value_and_the_remedy() -> None:
         layers.build("hadamar", LinearBranch(2, 2))
 
 
-@pytest.mark.parametrize(
-    ("channels", "kernel", "stride", "size"),
-    [(4, 8, 4, 84), (9, 3, 2, 84), (32, 3, 2, 41), (1, 5, 3, 24)],
-)
+@pytest.mark.parametrize("size", [84, 83, 41, 20])
+@pytest.mark.parametrize(("channels", "kernel", "stride"), [(4, 8, 4), (32, 4, 2), (1, 9, 3)])
 def test_a_convolution_of_blocks_is_the_strided_one(
     channels: int, kernel: int, stride: int, size: int
 ) -> None:
-    assert _fits(size, kernel, stride)
     images = torch.randn(2, channels, size, size, dtype=torch.float64)
     weight = torch.randn(5, channels, kernel, kernel, dtype=torch.float64)
     blocks = in_blocks(images, stride)
     assert blocks.is_contiguous(memory_format=torch.channels_last)
     found = F.conv2d(blocks, in_blocks(weight, stride))
     torch.testing.assert_close(found, F.conv2d(images, weight, stride=stride))
-
-
-def test_blocks_must_not_add_outputs() -> None:
-    for size, kernel, stride in itertools.product(range(8, 20), range(2, 6), range(2, 5)):
-        images, weight = torch.randn(1, 1, size, size), torch.randn(1, 1, kernel, kernel)
-        found = F.conv2d(in_blocks(images, stride), in_blocks(weight, stride)).shape
-        same = found == F.conv2d(images, weight, stride=stride).shape
-        assert same == _fits(size, kernel, stride)

@@ -215,6 +215,7 @@ class Trainer:
         self.device = choose_device(spec.device)
         self._threads = torch.get_num_threads()
         self._precision = torch.get_float32_matmul_precision()
+        self._conv_search = torch.backends.cudnn.benchmark
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
         # All of an evaluation's, however many.
@@ -327,6 +328,7 @@ class Trainer:
         on_gpu = self.device.type == "cuda"
         torch.set_num_threads(train.threads or (1 if on_gpu else self._threads))
         torch.set_float32_matmul_precision("high" if train.tf32 and on_gpu else "highest")
+        torch.backends.cudnn.benchmark = train.conv_search and on_gpu
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:
@@ -530,6 +532,7 @@ class Trainer:
         """Give the environments and the folder free."""
         torch.set_num_threads(self._threads)
         torch.set_float32_matmul_precision(self._precision)
+        torch.backends.cudnn.benchmark = self._conv_search
         self.envs.close()
         if self.greedy is not None:
             self.greedy.envs.close()

@@ -63,6 +63,9 @@ class TrainSpec:
     are best with 1, above all when several runs share a machine."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
+    conv_search: bool = True
+    """On a GPU, let cuDNN time its convolutions at the start and take the fastest; which those are
+    may differ from run to run, and their rounding with them."""
     capture: bool = True
     """On a GPU, capture learning and acting as CUDA graphs: the same, launched at once."""
     compile: Literal["auto", "on", "off"] = "auto"

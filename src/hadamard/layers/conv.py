@@ -12,8 +12,8 @@ class Conv2d(nn.Conv2d):
 
     With stride s, an s x s block of c channels is one pixel of c * s * s channels, and the kernel
     moves from block to block: the same sums, as a convolution with many channels and no stride.
-    That is done where at least twice as many channels come out as go in, for images with their
-    channels last in memory (as those that come out then have).
+    That is done where the kernel is whole blocks and at least twice as many channels come out as go
+    in, for images with their channels last in memory (as those that come out then have).
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -29,27 +29,22 @@ class Conv2d(nn.Conv2d):
             and input.dim() == 4
             and not input.is_contiguous()
             and input.is_contiguous(memory_format=torch.channels_last)
-            and all(map(_fits, input.shape[-2:], self.kernel_size, self.stride))
+            and self.kernel_size[0] % stride == self.kernel_size[1] % stride == 0
         ):
             return F.conv2d(in_blocks(input, stride), in_blocks(weight, stride), bias)
         plain: Tensor = super()._conv_forward(input, weight, bias)
         return plain
 
 
-def _fits(extent: int, kernel: int, stride: int) -> bool:
-    """Say whether filling image and kernel up to whole blocks adds no output."""
-    return -(-extent // stride) - -(-kernel // stride) == (extent - kernel) // stride
-
-
 def in_blocks(images: Tensor, side: int) -> Tensor:
     """Make every block of pixels one pixel, its channels last in memory.
 
-    What the images (or the kernels, which are rearranged likewise) lack to whole blocks is zero.
+    Kernels are rearranged likewise. Of images, whatever is beyond the last whole block is left out:
+    no kernel of whole blocks reaches it.
     """
-    lacking = [-extent % side for extent in images.shape[-2:]]
-    if any(lacking):
-        images = F.pad(images, (0, lacking[1], 0, lacking[0]))
-    count, channels, height, width = images.shape
-    blocks = images.reshape(count, channels, height // side, side, width // side, side)
+    count, channels, *extents = images.shape
+    height, width = (extent // side for extent in extents)
+    whole = images[..., : height * side, : width * side]
+    blocks = whole.reshape(count, channels, height, side, width, side)
     last = blocks.permute(0, 2, 4, 1, 3, 5).flatten(3)
     return last.permute(0, 3, 1, 2)
