@@ -235,7 +235,7 @@ def main() -> None:
                 asked.algorithm, asked.env, variant, asked.device, Path(folder) / variant, changes
             )
             lanes[variant] = stack.enter_context(closing(lane))
-            print(f"{variant}: started and warmed up in {time.perf_counter() - start:.0f} s")
+            print(f"{variant}: ready in {time.perf_counter() - start:.0f} s", flush=True)
         trainer = lanes["ReLU"].trainer
         count = trainer.envs.num_envs
         cores = len(os.sched_getaffinity(0))
@@ -247,17 +247,22 @@ def main() -> None:
         limits: dict[int, list[float]] = {workers: [] for workers in layouts}
         turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
         peers: dict[str, list[float]] = {name: [] for name, _ in asked.peer}
-        for _ in range(TURNS):
+        for turn in range(TURNS):
             for workers, alone in layouts.items():
                 limits[workers].append(alone.rate(asked.seconds))
             for variant, lane in lanes.items():
                 turns[variant].append(lane.measure(asked.seconds))
             for name, command in asked.peer:
                 peers[name].append(peer(command))
+            rates = {f"alone, {workers}": found[-1] for workers, found in limits.items()}
+            rates |= {variant: timings[-1].rate for variant, timings in turns.items()}
+            rates |= {name: found[-1] for name, found in peers.items()}
+            told = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+            print(f"turn {turn + 1}, steps/s: {told}", flush=True)
         limit = max(statistics.median(rates) for rates in limits.values())
-        for workers, rates in limits.items():
+        for workers, found in limits.items():
             where = f"{workers} processes" if workers else "one process"
-            print(f"{count} environments alone, {where}: {statistics.median(rates):,.0f} steps/s")
+            print(f"{count} environments alone, {where}: {statistics.median(found):,.0f} steps/s")
         parted = {variant: waiting(lane, asked.seconds) for variant, lane in lanes.items()}
         print(
             f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS)
@@ -269,8 +274,8 @@ def main() -> None:
             shares = parted[variant].parts
             whole = parted[variant].seconds
             print(row + "".join(f"{shares.get(p, 0) / whole:>13.1%}" for p in PARTS))
-        for name, rates in peers.items():
-            rate = statistics.median(rates)
+        for name, found in peers.items():
+            rate = statistics.median(found)
             ratios = ", ".join(f"{v} {t.rate / rate:.2f}x" for v, t in middle.items())
             print(f"{name}: {rate:,.0f} steps/s; ours is {ratios}")
         if asked.save:

@@ -24,7 +24,8 @@ def make(
     """
     if device.type != "cuda":
         return kind(parameters, lr=learning_rate, **options)
-    rate = torch.as_tensor(learning_rate, device=device)
+    # Fused optimisers read rates of single precision only, whatever the weights are.
+    rate = torch.as_tensor(learning_rate, dtype=torch.float32, device=device)
     return kind(parameters, lr=rate, capturable=True, **options)
 
 

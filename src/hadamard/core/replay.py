@@ -198,7 +198,11 @@ class Replay:
 
     def observations(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
-        frames = self.frames[drawn.envs[:, None, None], self.windows(drawn, first, count)]
+        windows = self.windows(drawn, first, count)
+        index = drawn.envs[:, None, None] * self.slots + windows
+        # Whole frames at once: on a CPU an index into several dimensions goes pixel by pixel.
+        frames = self.frames.flatten(0, 1).index_select(0, index.flatten())
+        frames = frames.unflatten(0, index.shape)
         return frames.to(self.device, non_blocking=True).flatten(2, 3)
 
     def windows(self, drawn: Draw, first: int, count: int) -> Tensor:

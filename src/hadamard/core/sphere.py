@@ -39,8 +39,8 @@ class SphereAdam(torch.optim.Adam):
         super().__init__(parameters, lr=lr, **options)
         self.sphere, self.targets, self.tau = list(sphere), list(targets), tau
         self.held: list[Tensor] = self.param_groups[0]["params"]
-        on_gpu = self.held[0].is_cuda
-        self.kernels = kernels.load("hadamard.core.sphere_triton") if on_gpu else None
+        fits = all(p.is_cuda and p.dtype == torch.float32 for p in self.held)
+        self.kernels = kernels.load("hadamard.core.sphere_triton") if fits else None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]

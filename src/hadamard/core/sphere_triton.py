@@ -22,6 +22,9 @@ from torch import Tensor
 
 from hadamard.core.sphere import EPSILON
 
+if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 3):
+    raise ImportError(f"kernels take tuples since Triton 3.3, this is {triton.__version__}")
+
 
 class Tiling(NamedTuple):
     """How tensors are cut into programs."""
