@@ -124,8 +124,10 @@ class Replay:
         self.frames[env, slot] = frame
         self.pushed[env] += 1
         # Stacks that reach back over this slot have lost a frame.
-        for offset in range(self.stack):
-            self.usable[env, (slot + offset) % self.slots] = False
+        end = slot + self.stack
+        self.usable[env, slot:end] = False
+        if end > self.slots:
+            self.usable[env, : end - self.slots] = False
 
     def begin(self, obs: Tensor, envs: list[int] | None = None) -> None:
         """Start episodes with these observations, in all environments or in some."""
@@ -198,12 +200,11 @@ class Replay:
 
     def observations(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
-        windows = self.windows(drawn, first, count)
-        index = drawn.envs[:, None, None] * self.slots + windows
+        index = drawn.envs[:, None, None] * self.slots + self.windows(drawn, first, count)
         # Whole frames at once: on a CPU an index into several dimensions goes pixel by pixel.
         frames = self.frames.flatten(0, 1).index_select(0, index.flatten())
-        frames = frames.unflatten(0, index.shape)
-        return frames.to(self.device, non_blocking=True).flatten(2, 3)
+        frames = frames.to(self.device, non_blocking=True)
+        return frames.reshape(*index.shape[:2], -1, *self.frame_shape[1:])
 
     def windows(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the slots that these observations' frames are in, (draws, count, stack)."""
