@@ -612,6 +612,7 @@ def test_captured_learning_is_eager_learning(
 
 def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = "medium"  # by whoever trains
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: chosen)
     said: list[str] = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", said.append)
@@ -620,5 +621,7 @@ def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trainer = train.Trainer("pqn", spec)
     run = Run.create(tmp_path / "run", {"algorithm": "pqn", "spec": to_dict(spec)})
     trainer.open(run, Quiet, resume=False)
+    assert not torch.backends.cudnn.benchmark  # this is a CPU
     trainer.close()
+    assert torch.backends.cudnn.benchmark
     assert said == ["highest", chosen]

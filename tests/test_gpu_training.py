@@ -220,6 +220,17 @@ def test_a_thousand_fast_updates_are_eager_ones(
     assert (fast.weights.whole.detach() - theirs).abs().max() < 1e-9
 
 
+@pytest.mark.parametrize("search", [True, False])
+def test_convolutions_are_searched_as_asked(search: bool, tmp_path: Path) -> None:
+    before = torch.backends.cudnn.benchmark
+    spec = settings("pqn", tmp_path / "run", **{"train.conv_search": search})
+    trainer = Trainer("pqn", spec)
+    trainer.open(Run.create(tmp_path / "run", {}), Quiet, resume=False)
+    assert torch.backends.cudnn.benchmark == search
+    trainer.close()
+    assert torch.backends.cudnn.benchmark == before
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
 def test_a_policy_is_learned(algorithm: str, tmp_path: Path) -> None:
     steps = 4_096 if algorithm == "dqn" else 16_384

@@ -52,8 +52,8 @@ class Config:
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "memory"
-    """Where the frames are kept; device is fastest on a GPU, auto is there if they fill at most
-    half of what is free."""
+    """Where the frames are kept; device is the fastest on a GPU.
+    auto: there, if they fill at most half of what is free."""
 
 
 class DQN:

@@ -29,8 +29,8 @@ class _Play:
     max_steps: int = 0
     """Steps after which an episode is left; 0 plays to its end."""
     fps: float | None = None
-    """Frames, each of one step, in a second; by default time passes as in the environment's world,
-    or ten steps a second where its time has no unit."""
+    """Frames a second, one a step; by default time passes as in the environment's world.
+    Where its time has no unit: ten steps a second."""
     device: str = "auto"
     """cpu, cuda, ...; auto takes a GPU if there is one."""
 

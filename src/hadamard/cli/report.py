@@ -34,8 +34,7 @@ class _Report:
     title: str = "Runs compared"
     """Its title."""
     normalise: Literal["auto", *NORMALISATIONS] = "auto"  # type: ignore[valid-type]
-    """The scale on which the full report takes tasks together; auto: the paper's for the
-    algorithm."""
+    """The full report's scale to take tasks together on; auto: the paper's for the algorithm."""
     curves: Path | None = None
     """Curves of other methods for the full report: CSV with method, env, seed, step and score."""
     figure: Path | None = None

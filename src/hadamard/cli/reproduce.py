@@ -24,8 +24,7 @@ class _Reproduce:
     list: bool = False
     """Only list the experiments, one a line: name, place in the paper, what it shows."""
     scale: str = "smoke"
-    """smoke: seconds a run, to see that everything works; minatar: a laptop; paper: as
-    published."""
+    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published."""
     folder: Path = Path("runs/paper")
     """Where the runs go, in a folder named after the scale."""
     seeds: int | None = None
@@ -33,8 +32,8 @@ class _Reproduce:
     tasks: str = ""
     """Only these tasks, with commas between them."""
     share: float = 1.0
-    """How much of the scale's steps a run is trained for; its logging, diagnoses, warm-up and
-    exploration shrink along where the scale sets them."""
+    """How much of the scale's steps a run is trained for.
+    Logging, diagnoses, warm-up and exploration shrink along where the scale sets them."""
     dry_run: bool = False
     """Only print the grid, how many runs are finished, and what the rest would take here."""
 

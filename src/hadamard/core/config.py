@@ -1,4 +1,7 @@
-"""The settings every run shares. Frozen, typed, and every field explains itself in --help."""
+"""The settings every run shares. Frozen, typed, and every field explains itself in --help.
+
+An explanation of several lines is shown in these lines.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,16 @@ class NetSpec:
     activation: str = "relu"
     """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, ..."""
     norm: Literal["none", "layer", "layer_map"] = "none"
-    """Normalisation between affine map and activation. layer: over the features (for images the
-    channels at each position); layer_map: over channels, height and width."""
+    """Normalisation between affine map and activation.
+    layer: over the features (of images, over the channels at each position).
+    layer_map: over channels, height and width."""
     width: int = 512
     """Width of the last hidden layer, the representation."""
     where: Literal["last", "all", "conv", "linear"] = "last"
-    """Which hidden layers the variant and the norm apply to. hadamard2 always takes the last two,
-    widened the last one. conv and linear are mrq's: one kind of layer of its state encoder; its
-    widened has the weight count of hadamard in the layers named here."""
+    """Which hidden layers the variant and the norm apply to.
+    hadamard2 always takes the last two, widened the last one.
+    conv and linear are mrq's: one kind of layer of its state encoder.
+    Its widened has the weight count of hadamard in the layers named here."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class TrainSpec:
     log_every: int = 10_000
     """Steps between rows of train.jsonl and progress lines."""
     health_every: int = 100_000
-    """Steps between diagnoses of the hidden representations; a shorter run has one at its end, and
-    0 turns them off."""
+    """Steps between diagnoses of the hidden representations; 0 turns them off.
+    A shorter run has one at its end."""
     health_samples: int = 2_048
     """Recent observations a diagnosis runs on."""
     health_layers: Literal["last", "all"] = "last"
@@ -56,22 +61,22 @@ class TrainSpec:
     eval_workers: int = 0
     """Processes to play an evaluation in; 0 plays it in this one."""
     exact_resume: bool = False
-    """Atari only: slower emulators whose state can be saved, so that a resumed run equals an
-    uninterrupted one bit for bit. All other suites do so anyway."""
+    """Atari only: slower emulators whose state can be saved.
+    A resumed run then equals an uninterrupted one bit for bit, as in all other suites."""
     threads: int = 0
-    """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch. Small networks
-    are best with 1, above all when several runs share a machine."""
+    """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch.
+    Small networks are best with 1, above all when several runs share a machine."""
     tf32: bool = False
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     conv_search: bool = True
-    """On a GPU, let cuDNN time its convolutions at the start and take the fastest; which those are
-    may differ from run to run, and their rounding with them."""
+    """On a GPU, let cuDNN time its convolutions at the start and take the fastest.
+    Which those are may differ from run to run, and their rounding with them."""
     capture: bool = True
     """On a GPU, capture learning and acting as CUDA graphs: the same, launched at once."""
     compile: Literal["auto", "on", "off"] = "auto"
-    """Let torch.compile join the small operations of the losses; it takes its time at the start.
-    auto: on a GPU, where that is known to pay (pqn, simbav2, mrq); on: on the CPU too, which needs
-    a C++ compiler."""
+    """Let torch.compile join the small operations of the losses, which takes time at first.
+    auto: on a GPU, where that is known to pay (pqn, simbav2, mrq).
+    on: on the CPU too, which needs a C++ compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     tensorboard: bool = True
@@ -190,8 +195,8 @@ class SeedsSpec(RunSpec[C]):
     """Everything that several runs are made from which differ in their seed alone."""
 
     seeds: int = 1
-    """How many runs to train side by side in this process, with --seed and those after it: on a
-    GPU their work overlaps (on CPU cores `hadamard sweep` is faster)."""
+    """How many runs to train side by side in this process: --seed and those after it.
+    On a GPU their work overlaps; on CPU cores `hadamard sweep` is faster."""
 
     def runs(self) -> list[RunSpec[C]]:
         """Return the runs; where a folder is named, each of several has its own inside."""

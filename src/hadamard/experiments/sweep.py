@@ -57,8 +57,8 @@ class Options:
     launcher: Literal["local", "ray", "slurm"] = "local"
     """local: a queue on this machine; ray: tasks on a Ray cluster; slurm: a job array."""
     jobs: int | None = None
-    """Runs at a time; by default one a core, or --per-gpu on each GPU (ray, slurm: as many as the
-    cluster has room for)."""
+    """Runs at a time; by default one a core, or --per-gpu on each GPU.
+    ray, slurm: as many as the cluster has room for."""
     per_gpu: int = 1
     """Runs that share a GPU."""
     threads: int = 1
