@@ -28,8 +28,9 @@ from torch import nn
 from hadamard import cli, progress, trackers, train
 from hadamard.cli.train import spec_from
 from hadamard.core import checkpoint, discover
-from hadamard.core.config import NetSpec, RedoSpec, RunSpec, TrainSpec
+from hadamard.core.config import NetSpec, RedoSpec, RunSpec, TrainSpec, overridden
 from hadamard.core.run import Run
+from hadamard.experiments.bench import Quiet
 from hadamard.trained import load_agent
 
 ALGORITHMS = discover.names("hadamard.algos")
@@ -451,7 +452,42 @@ def test_the_live_line_always_arrives_at_the_end(monkeypatch: pytest.MonkeyPatch
     live.update(1_000, {"score": 2.0})  # at once, but the last
     live.close()
     assert live.bar.tasks[0].completed == 1_000
+    assert live.bar.tasks[0].fields["rate"] == "500 steps/s"  # no time to measure another
     assert "score 2.0" in screen.getvalue()
+
+
+def test_lines_come_now_and_then_and_once_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    lines = progress.Lines("title", 1_000)
+    lines.update(100, {})  # too soon
+    now = 111.0
+    lines.update(550, {"score": 1.0})
+    for step in (1_000, 1_002, 1_004):  # the last rollout is finished
+        lines.update(step, {"score": 2.0})
+    assert capsys.readouterr().out.splitlines() == [
+        "title",
+        "550/1,000 steps · 50/s · score 1.0 · 9s left",
+        "1,000/1,000 steps · 91/s · score 2.0 · 0s left",
+    ]
+
+
+def test_a_display_is_told_between_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, dict[str, Any]]] = []
+
+    class Display(Quiet):
+        def update(self, step: int, facts: dict[str, Any]) -> None:
+            told.append((step, facts))
+
+    monkeypatch.setattr(train, "SHOWN_EVERY", 0.0)
+    changes = {"run_dir": str(tmp_path / "run"), "train.steps": 40, "train.log_every": 1_000}
+    changes |= {"train.tensorboard": False, "algo.learning_starts": 30}
+    train.train("dqn", overridden(train.default_spec("dqn", "probe/both"), changes), Display)
+    assert [step for step, _ in told] == [*range(1, 41), 40]
+    assert told[-1][1]["score"] is not None
+    assert len((tmp_path / "run" / "train.jsonl").read_text().splitlines()) == 1  # at the end
 
 
 def test_a_second_interrupt_does_not_wait(

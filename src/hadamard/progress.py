@@ -56,14 +56,16 @@ class Lines:
     def __init__(self, title: str, total: int, done: int = 0, every: float = 10.0) -> None:
         self.total, self.start, self.every = total, done, every
         self.began = self.last = time.monotonic()
+        self.over = False
         print(title, flush=True)
 
     def update(self, step: int, facts: dict[str, Any]) -> None:
-        """Print a line if the last one is old enough, or this is the end."""
+        """Print a line if the last one is old enough, and once at the end."""
         now = time.monotonic()
-        if now - self.last < self.every and step < self.total:
+        over = step >= self.total
+        if self.over or (now - self.last < self.every and not over):
             return
-        self.last = now
+        self.last, self.over = now, over
         rate = (step - self.start) / max(now - self.began, 1e-9)
         left = duration(max(self.total - step, 0) / max(rate, 1e-9))
         known = describe(facts)
@@ -97,16 +99,17 @@ class LiveLine:
         )
         self.bar.start()
         self.task = self.bar.add_task("train", total=total, completed=done, rate="", facts="")
-        self.seen = (time.monotonic(), done)
+        self.seen, self.rate, self.total = (time.monotonic(), done), "", total
 
     def update(self, step: int, facts: dict[str, Any]) -> None:
-        """Move the bar."""
+        """Move the bar, a few times a second and at the end."""
         now, (then, before) = time.monotonic(), self.seen
-        if now - then < 0.2 and step < (self.bar.tasks[0].total or 0):
+        if now - then >= 0.2:  # of a shorter time, a speed would be noise
+            self.seen = (now, step)
+            self.rate = f"{(step - before) / (now - then):,.0f} steps/s"
+        elif step < self.total:
             return
-        self.seen = (now, step)
-        rate = f"{(step - before) / max(now - then, 1e-9):,.0f} steps/s"
-        self.bar.update(self.task, completed=step, rate=rate, facts=describe(facts))
+        self.bar.update(self.task, completed=step, rate=self.rate, facts=describe(facts))
 
     def close(self) -> None:
         """Leave the bar as it stands."""

@@ -32,6 +32,8 @@ from hadamard.trackers import Mirrors
 ALGORITHMS = "hadamard.algos"
 # The score of a run at any moment is the mean over this many of its last training episodes.
 SCORE_EPISODES = 100
+SHOWN_EVERY = 0.2
+"""Seconds between two looks at a run on a display."""
 _TOLD = 3
 """Changed settings that a run's folder is named after, at most."""
 
@@ -401,6 +403,8 @@ class Trainer:
             self.examine(self.recent.take())
         if self._due(every.log_every, before):
             self._log()
+        if time.monotonic() - self._shown > SHOWN_EVERY:
+            self._show()
         if self._save_due and agent.settled:
             self.save()
 
@@ -417,6 +421,7 @@ class Trainer:
     _save_due = False
     _densities_due = False
     _logged = -1
+    _shown = 0.0
     _finite: Tensor | None = None
 
     def _due(self, every: int, before: int) -> bool:
@@ -474,8 +479,7 @@ class Trainer:
     def _log(self) -> None:
         self._check_finite()
         self._logged = self.step
-        self.facts["score"] = mean(self.scores)
-        self.facts["greedy"] = mean(self.greedy_scores)
+        self.facts |= self._scores()
         row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
         row |= {"episodes": self.episodes, **self.agent.schedules()}
         row |= {name: float(value) for name, value in (self.latest or {}).items()}
@@ -487,7 +491,15 @@ class Trainer:
         shown["train/greedy_score"] = self.facts["greedy"]
         shown["train/seconds"] = timing["seconds"]
         self.mirrors.add(shown, self.step)
-        self.progress.update(self.step, self.facts)
+
+    def _show(self) -> None:
+        """Tell the display, which decides itself how often it changes."""
+        self._shown = time.monotonic()
+        # Not kept: a checkpoint must not hang on what the clock said.
+        self.progress.update(self.step, {**self.facts, **self._scores()})
+
+    def _scores(self) -> dict[str, float | None]:
+        return {"score": mean(self.scores), "greedy": mean(self.greedy_scores)}
 
     def _check_finite(self) -> None:
         """Stop before anything that is not a number is learned from any longer, or saved."""
@@ -517,6 +529,7 @@ class Trainer:
     def _finish(self) -> dict[str, Any]:
         if self._logged != self.step:
             self._log()
+        self._show()
         self.save()
         summary = {
             "steps": self.step,

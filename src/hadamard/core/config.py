@@ -42,7 +42,7 @@ class TrainSpec:
     steps: int = 10_000_000
     """Agent steps in all (an Atari step is 4 frames)."""
     log_every: int = 10_000
-    """Steps between rows of train.jsonl and progress lines."""
+    """Steps between rows of train.jsonl."""
     health_every: int = 100_000
     """Steps between diagnoses of the hidden representations; 0 turns them off.
     A shorter run has one at its end."""
