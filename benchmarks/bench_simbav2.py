@@ -23,6 +23,7 @@ import torch
 from hadamard import envs, train
 from hadamard.algos.simbav2 import SimbaV2
 from hadamard.core.config import overridden
+from hadamard.core.machine import choose_device
 from hadamard.core.types import EnvSpec, Step
 from timing import in_turns, machine, seconds_of
 
@@ -248,7 +249,7 @@ def main() -> None:
         "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32'"
     )
     asked = parser.parse_args()
-    device = train.choose_device("auto")
+    device = choose_device("auto")
     print(machine())
     found = updates(device, asked.ways)
     ours = max(found.items(), key=lambda item: item[1] if item[0].startswith("plain") else 0)

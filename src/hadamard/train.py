@@ -72,23 +72,6 @@ def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
     return str(Path("runs") / "_".join([*parts, *told, f"seed{spec.seed}"]))
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device asked for, or the best one for ``auto``."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"--device {name}: torch sees no such GPU here; use --device cpu")
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # streams and graphs are the current device's
-    return device
-
-
 def train(
     algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
 ) -> dict[str, Any]:
@@ -214,10 +197,8 @@ class Trainer:
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
         spec.check()
         self.algorithm, self.spec = algorithm, spec
-        self.device = choose_device(spec.device)
-        self._threads = torch.get_num_threads()
-        self._precision = torch.get_float32_matmul_precision()
-        self._conv_search = torch.backends.cudnn.benchmark
+        self.device = machine.choose_device(spec.device)
+        self._computing = ExitStack()
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
         # All of an evaluation's, however many.
@@ -326,11 +307,7 @@ class Trainer:
     def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
         """Bind the parts to a run folder, from its last checkpoint or from the start."""
         self.run, train = run, self.spec.train
-        # Beside a GPU, threads that wait for work would only take cores from the environments.
-        on_gpu = self.device.type == "cuda"
-        torch.set_num_threads(train.threads or (1 if on_gpu else self._threads))
-        torch.set_float32_matmul_precision("high" if train.tf32 and on_gpu else "highest")
-        torch.backends.cudnn.benchmark = train.conv_search and on_gpu
+        self._computing.enter_context(machine.computing(train, self.device))
         if resume and any((run.path / "checkpoints").glob("step-*")):
             self._load()
         else:
@@ -543,9 +520,7 @@ class Trainer:
 
     def close(self) -> None:
         """Give the environments and the folder free."""
-        torch.set_num_threads(self._threads)
-        torch.set_float32_matmul_precision(self._precision)
-        torch.backends.cudnn.benchmark = self._conv_search
+        self._computing.close()
         self.envs.close()
         if self.greedy is not None:
             self.greedy.envs.close()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hadamard import envs, train
-from hadamard.core import checkpoint
+from hadamard.core import checkpoint, machine
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.types import Agent
 
@@ -20,7 +20,7 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     small["algo.replay_storage"] = "memory"
     kept = {name: value for name, value in small.items() if _has(spec, name)}
     spec = overridden(spec, kept)
-    device = train.choose_device(device_name)
+    device = machine.choose_device(device_name)
     made = envs.make(spec.env, 0, 1, device)
     try:
         agent = train.make_agent(algorithm, spec, made, device)

@@ -1,12 +1,57 @@
-"""What a run trained on, in words."""
+"""What a run trains on: the device, how it computes there, and its name."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+
+from hadamard.core.config import TrainSpec
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device asked for, or the best one for ``auto``."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device must be auto, cpu or cuda[:N], got {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"--device {name}: torch sees no such GPU here; use --device cpu")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # streams and graphs are the current device's
+    return device
+
+
+@contextmanager
+def computing(train: TrainSpec, device: torch.device) -> Iterator[None]:
+    """Set PyTorch up as a run asks for, and back to what it was."""
+    before = (
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.benchmark,
+    )
+    on_gpu = device.type == "cuda"
+    # Beside a GPU, threads that wait for work would only take cores from the environments.
+    threads = train.threads or (1 if on_gpu else before[0])
+    _compute(threads, "high" if train.tf32 and on_gpu else "highest", train.conv_search and on_gpu)
+    try:
+        yield
+    finally:
+        _compute(*before)
+
+
+def _compute(threads: int, precision: str, conv_search: bool) -> None:
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.benchmark = conv_search
 
 
 def describe(device: torch.device) -> str:

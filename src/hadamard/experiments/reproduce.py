@@ -23,12 +23,13 @@ import torch
 
 from hadamard import __version__, envs
 from hadamard.core.config import RunSpec, flattened, overridden, to_dict
+from hadamard.core.machine import choose_device
 from hadamard.core.run import Run, write_atomically
 from hadamard.experiments import paper, sweep
 from hadamard.experiments.bench import Lane, Quiet
 from hadamard.experiments.grid import Job
 from hadamard.progress import duration
-from hadamard.train import Trainer, choose_device, open_run
+from hadamard.train import Trainer, open_run
 
 SECONDS = 2.0
 """How long the training of one kind of run is measured."""
