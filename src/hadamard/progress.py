@@ -98,7 +98,9 @@ class LiveLine:
             console=self.console,
         )
         self.bar.start()
-        self.task = self.bar.add_task("train", total=total, completed=done, rate="", facts="starting")
+        self.task = self.bar.add_task(
+            "train", total=total, completed=done, rate="", facts="starting"
+        )
         self.seen, self.rate, self.total = (time.monotonic(), done), "", total
 
     def update(self, step: int, facts: dict[str, Any]) -> None:
