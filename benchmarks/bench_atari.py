@@ -41,7 +41,7 @@ import torch
 
 from hadamard import envs
 from hadamard.experiments.bench import PARTS, Lane, Timing
-from hadamard.train import make_agent
+from hadamard.trainer import make_agent
 from timing import machine, print_kernels
 
 VARIANTS = ("ReLU", "tanh + HR")

@@ -19,6 +19,7 @@ from hadamard.core.types import Agent, EnvSpec, Step
 from hadamard.experiments.bench import Quiet
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
+from hadamard.trainer import make_agent
 
 EVERY = {
     name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
@@ -65,7 +66,7 @@ def settings(algorithm: str, task: str, changes: Mapping[str, Any] = {}) -> RunS
 
 def made(algorithm: str, spec: RunSpec[Any], device: torch.device = CPU) -> tuple[Agent, Any]:
     played = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
-    return train.make_agent(algorithm, spec, played, device), played
+    return make_agent(algorithm, spec, played, device), played
 
 
 def trained(
@@ -189,7 +190,7 @@ class Switch:
 def test_a_cut_game_is_valued_by_its_own_last_state(algorithm: str) -> None:
     spec = settings(algorithm, "both", {"algo.gamma": 0.5})
     played = Switch(spec.algo.num_envs)
-    agent = train.make_agent(algorithm, spec, played, CPU)
+    agent = make_agent(algorithm, spec, played, CPU)
     play(agent, played, spec.train.steps // agent.num_envs)
     assert value(agent, torch.tensor([[0.0], [1.0]])) == pytest.approx([0.5, 1.0], abs=0.05)
 

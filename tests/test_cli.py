@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from hadamard import cli, progress, trackers, train
+from hadamard import cli, progress, trackers, train, trainer
 from hadamard.cli.train import spec_from
 from hadamard.core import checkpoint, discover
 from hadamard.core.config import NetSpec, RedoSpec, RunSpec, TrainSpec, overridden
@@ -481,7 +481,7 @@ def test_a_display_is_told_between_rows(tmp_path: Path, monkeypatch: pytest.Monk
         def update(self, step: int, facts: dict[str, Any]) -> None:
             told.append((step, facts))
 
-    monkeypatch.setattr(train, "SHOWN_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "SHOWN_EVERY", 0.0)
     changes = {"run_dir": str(tmp_path / "run"), "train.steps": 40, "train.log_every": 1_000}
     changes |= {"train.tensorboard": False, "algo.learning_starts": 30}
     train.train("dqn", overridden(train.default_spec("dqn", "probe/both"), changes), Display)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hadamard import HadamardConv2d, HadamardLinear, diagnose, kernels
 from hadamard.core import augment
 from hadamard.core.jit import Captured
+from hadamard.core.sphere import SphereAdam
 from hadamard.health import dormant, effective_rank
 from hadamard.layers import Conv2dBranch, build, conv, pixels, product
 from hadamard.layers.activations import activation_name, make_activation
@@ -284,6 +285,32 @@ def test_a_convolution_of_bytes_is_that_of_floats(
     (expected * change).sum().backward()
     for ours, theirs in zip(layer.parameters(), wide.parameters(), strict=True):
         assert (ours.grad - theirs.grad).norm() < bound * theirs.grad.norm()
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_adam_on_the_sphere_in_one_kernel_is_that_in_three_steps(follow: bool) -> None:
+    shapes = [(2, 71, 512), (2, 1, 512), (2, 512, 2048), (2, 3072, 64), (2, 5000, 7), (128, 19), ()]
+    both = []
+    for _ in range(2):
+        draw = torch.Generator("cuda").manual_seed(0)
+        held = [torch.randn(s, generator=draw, device="cuda").requires_grad_() for s in shapes]
+        sphere = [weight for weight in held if weight.dim() > 1 and weight.shape[-2] > 1]
+        targets = [weight.detach().clone() for weight in held] if follow else []
+        rate = torch.tensor(1e-2, device="cuda")
+        optimiser = SphereAdam(
+            held, lr=rate, sphere=sphere, targets=targets, tau=0.1, fused=True, capturable=True
+        )
+        both.append((optimiser, held, targets))
+    assert both[0][0].kernels is not None
+    both[1][0].kernels = None
+    for _ in range(20):
+        for mine, other in zip(both[0][1], both[1][1], strict=True):
+            mine.grad = torch.randn_like(mine) * 10 ** (-6 * torch.rand_like(mine))
+            other.grad = mine.grad.clone()
+        for optimiser, _, _ in both:
+            optimiser.step()
+    for mine, other in zip((*both[0][1], *both[0][2]), (*both[1][1], *both[1][2]), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
 def test_frames_taken_and_shifted_at_once_are_those_of_two_steps() -> None:

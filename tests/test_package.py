@@ -62,20 +62,26 @@ def test_the_report_never_imports_torch() -> None:
         assert not inside("hadamard.health", found) | inside("hadamard.layers", found), path
 
 
-ABOVE = ("algos", "envs", "nets", "train", "analyse", "evaluate", "experiments", "cli")
+ABOVE = ("algos", "envs", "nets", "train", "trainer", "analyse", "evaluate", "experiments", "cli")
 
 
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
         ("core", (*ABOVE, "layers", "health", "report", "plasticity", "trackers", "progress")),
-        ("envs", ("algos", "nets", "layers", "health", "report", "train", "plasticity")),
-        ("algos", ("envs", "layers", "health", "report", "train", "plasticity", "experiments")),
-        ("nets", ("algos", "envs", "health", "report", "train", "plasticity", "experiments")),
+        ("envs", ("algos", "nets", "layers", "health", "report", "train", "trainer", "plasticity")),
+        (
+            "algos",
+            ("envs", "layers", "health", "report", "train", "trainer", "plasticity", "experiments"),
+        ),
+        (
+            "nets",
+            ("algos", "envs", "health", "report", "train", "trainer", "plasticity", "experiments"),
+        ),
         ("layers", (*ABOVE, "core")),
         ("health", (*ABOVE, "core")),
         ("report", (*ABOVE, "core.types", "core.checkpoint", "core.replay")),
-        ("plasticity", ("algos", "envs", "health", "report", "train", "experiments")),
+        ("plasticity", ("algos", "envs", "health", "report", "train", "trainer", "experiments")),
     ],
 )
 def test_imports_go_one_way(package: str, forbidden: tuple[str, ...]) -> None:

@@ -235,6 +235,34 @@ def test_a_scaler_learns_in_units_of_its_scale() -> None:
     assert torch.allclose(scaler(x), 0.55 * x)
 
 
+def test_steps_end_on_the_sphere_and_targets_follow() -> None:
+    draw = torch.Generator().manual_seed(0)
+    held = [nn.Parameter(torch.randn(shape, generator=draw)) for shape in ((2, 5, 3), (1, 3))]
+    theirs = [nn.Parameter(weight.detach().clone()) for weight in held]
+    targets = [torch.zeros_like(weight) for weight in held]
+    expected = [np.zeros(weight.shape) for weight in held]
+    ours = SphereAdam(held, lr=1e-2, sphere=held[:1], targets=targets, tau=0.25)
+    adam = torch.optim.Adam(theirs, lr=1e-2)
+    for _ in range(5):
+        for mine, other in zip(held, theirs, strict=True):
+            mine.grad = torch.randn(mine.shape, generator=draw)
+            other.grad = mine.grad.clone()
+        ours.step()
+        adam.step()
+        with torch.no_grad():
+            lengths = np.linalg.norm(array(theirs[0]), axis=1, keepdims=True)
+            theirs[0].copy_(torch.from_numpy(array(theirs[0]) / lengths))
+        for before, weight in zip(expected, theirs, strict=True):
+            before += 0.25 * (array(weight) - before)
+    for found, wanted in zip((*held, *targets), (*map(array, theirs), *expected), strict=True):
+        np.testing.assert_allclose(array(found), wanted, atol=1e-6)
+    with pytest.raises(ValueError, match="takes no closure"):
+        ours.step(lambda: 0.0)
+    held[1].grad = None
+    with pytest.raises(ValueError, match="a parameter has no gradient"):
+        ours.step()
+
+
 def test_every_unit_is_projected_and_one_without_weights_stays() -> None:
     torch.manual_seed(1)
     dense = HyperDense(6, 4, copies=2)

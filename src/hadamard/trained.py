@@ -10,6 +10,7 @@ from hadamard import envs, train
 from hadamard.core import checkpoint, machine
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.types import Agent
+from hadamard.trainer import make_agent
 
 
 def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, torch.device]:
@@ -23,7 +24,7 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     device = machine.choose_device(device_name)
     made = envs.make(spec.env, 0, 1, device)
     try:
-        agent = train.make_agent(algorithm, spec, made, device)
+        agent = make_agent(algorithm, spec, made, device)
     finally:
         made.close()
     step, state = checkpoint.read(checkpoint.newest(run.path / "checkpoints"))

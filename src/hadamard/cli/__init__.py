@@ -64,7 +64,7 @@ def _explain(error: Exception) -> int:
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.core.run import RunError
     from hadamard.envs.workers import EnvironmentFailure
-    from hadamard.train import Diverged
+    from hadamard.trainer import Diverged
 
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""

@@ -6,7 +6,7 @@ import importlib
 
 from hadamard.cli.common import WRONG
 from hadamard.core import discover
-from hadamard.train import ALGORITHMS
+from hadamard.trainer import ALGORITHMS
 
 
 def main(words: list[str]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hadamard.cli.common import INTERRUPTED, parse
 from hadamard.experiments.demo import demo
 from hadamard.experiments.sweep import cores
-from hadamard.train import Interrupted
+from hadamard.trainer import Interrupted
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from hadamard.cli.common import INTERRUPTED, UserError, parse, value_of
 from hadamard.core import discover
 from hadamard.core.config import RunSpec, SeedsSpec
 from hadamard.progress import duration
+from hadamard.trainer import ALGORITHMS, Interrupted
 
 
 def main(words: list[str]) -> int:
@@ -45,7 +46,7 @@ def spec_from(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
 
 
 def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
-    module = discover.find(train.ALGORITHMS, algorithm, "algorithm")
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
     default = train.default_spec(algorithm, value_of("--env", words) or "minatar/breakout")
     return parse(
         kind[module.Config],
@@ -59,7 +60,7 @@ def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
 def _run_training(work: Callable[[], list[dict[str, Any]]], names: Sequence[str]) -> int:
     try:
         summaries = work()
-    except train.Interrupted as stopped:
+    except Interrupted as stopped:
         print(f"stopped and saved; go on with: hadamard train --resume {' '.join(stopped.args)}")
         return INTERRUPTED
     for name, summary in zip(names, summaries, strict=True):

@@ -38,7 +38,8 @@ class DecayingRate(nn.Module):
     def __init__(self, initial: float, final: float, over: int, device: torch.device) -> None:
         super().__init__()
         self.initial, self.final, self.over = initial, final, over
-        self.register_buffer("rate", torch.tensor(initial, device=device))
+        rate = torch.tensor(initial, dtype=torch.float32, device=device)  # as ``make`` asks for
+        self.register_buffer("rate", rate)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
 
     @torch.no_grad()

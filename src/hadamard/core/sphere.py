@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +33,10 @@ class SphereAdam(torch.optim.Adam):
         sphere: Sequence[Tensor] = (),
         targets: Iterable[Tensor] = (),
         tau: float = 0.0,
-        **options: Any,
+        fused: bool | None = None,
+        capturable: bool = False,
     ) -> None:
-        super().__init__(parameters, lr=lr, **options)
+        super().__init__(parameters, lr=lr, fused=fused, capturable=capturable)
         self.sphere, self.targets, self.tau = list(sphere), list(targets), tau
         self.held: list[Tensor] = self.param_groups[0]["params"]
         fits = all(p.is_cuda and p.dtype == torch.float32 for p in self.held)
@@ -45,8 +45,12 @@ class SphereAdam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Move all parameters; all must have a gradient."""
+        if closure is not None:
+            raise ValueError("SphereAdam takes no closure: compute the gradient before step()")
+        if any(weight.grad is None for weight in self.held):
+            raise ValueError("a parameter has no gradient: call backward() before step()")
         if self.kernels is None:
-            super().step(closure)
+            super().step()
             for weight in self.sphere:
                 weight.copy_(on_sphere(weight, dim=-2))
             if self.targets:

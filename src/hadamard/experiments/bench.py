@@ -13,7 +13,8 @@ import torch
 
 from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import Run
-from hadamard.train import Trainer, default_spec
+from hadamard.train import default_spec
+from hadamard.trainer import Trainer
 
 PARTS = ("acting", "stepping", "learning", "greedy play", "health")
 VARIANTS = {

@@ -18,7 +18,8 @@ from hadamard.progress import describe, duration
 from hadamard.report.comparison import write_comparison
 from hadamard.report.reading import reading
 from hadamard.report.runs import load, sections
-from hadamard.train import Interrupted, default_spec
+from hadamard.train import default_spec
+from hadamard.trainer import Interrupted
 
 VARIANTS = {"tanh": "plain", "tanh + HR": "hadamard"}
 

@@ -29,7 +29,8 @@ from hadamard.experiments import paper, sweep
 from hadamard.experiments.bench import Lane, Quiet
 from hadamard.experiments.grid import Job
 from hadamard.progress import duration
-from hadamard.train import Trainer, open_run
+from hadamard.train import open_run
+from hadamard.trainer import Trainer
 
 SECONDS = 2.0
 """How long the training of one kind of run is measured."""

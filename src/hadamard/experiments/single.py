@@ -248,15 +248,16 @@ def _train(path: Path, text: str) -> int:
     from hadamard import train
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.envs.workers import EnvironmentFailure
+    from hadamard.trainer import Diverged, Interrupted
 
-    told = (RunError, CheckpointError, train.Diverged, EnvironmentFailure, OSError)
+    told = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
     try:
         if begun:
             summary = train.resume(str(path))
         else:
             job = loads(text)
             summary = train.train(job.algorithm, _spec(job))
-    except train.Interrupted:
+    except Interrupted:
         print("stopped and saved", flush=True)
         return INTERRUPTED
     except InUse:

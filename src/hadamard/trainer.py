@@ -1,0 +1,419 @@
+"""The one loop: act, step, observe, log, diagnose, save."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadamard import analyse, envs
+from hadamard.core import checkpoint, discover, machine
+from hadamard.core.config import RunSpec, to_dict
+from hadamard.core.random import child_seed
+from hadamard.core.run import Run
+from hadamard.core.types import Agent, Envs, Extra, Metrics, State
+from hadamard.evaluate import GreedyPlay, evaluate
+from hadamard.plasticity.redo import ReDo
+from hadamard.progress import Progress
+from hadamard.trackers import Mirrors
+
+ALGORITHMS = "hadamard.algos"
+# The score of a run at any moment is the mean over this many of its last training episodes.
+SCORE_EPISODES = 100
+SHOWN_EVERY = 0.2
+"""Seconds between two looks at a run on a display."""
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; the checkpoints of these runs are written."""
+
+
+class Diverged(RuntimeError):
+    """A loss or a weight is not finite any more."""
+
+
+def make_agent(algorithm: str, spec: RunSpec[Any], made: Envs, device: torch.device) -> Agent:
+    """Build an algorithm's agent for an environment."""
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    made.spec.require(module.ACTIONS, algorithm)
+    agent: Agent = module.build(made.spec, spec, device)
+    return agent
+
+
+class Trainer:
+    """A run's parts and the loop over them."""
+
+    def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
+        spec.check()
+        self.algorithm, self.spec = algorithm, spec
+        self.device = machine.choose_device(spec.device)
+        self._computing = ExitStack()
+        self.step = 0
+        self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
+        # All of an evaluation's, however many.
+        kept = max(SCORE_EPISODES, spec.train.eval_episodes)
+        self.greedy_scores: deque[float] = deque(maxlen=kept)
+        self.facts: dict[str, Any] = {}
+        self.clock = Clock()
+        self.episodes = 0
+        self.latest: Metrics | None = None
+        self.greedy: GreedyPlay | None = None
+        self.evaluation: Envs | None = None
+        train = spec.train
+        self.envs = self._make_envs(spec.algo.num_envs, 10, train.env_workers)
+        try:
+            self.agent = make_agent(algorithm, spec, self.envs, self.device)
+            if spec.redo.enabled:
+                self.agent.after_update = self._redo()
+            if train.greedy_envs:
+                greedy = self._make_envs(train.greedy_envs, 11, training=False)
+                self.greedy = GreedyPlay(self.agent, greedy)
+            if train.eval_every:
+                workers = min(train.eval_workers, train.eval_episodes)
+                self.evaluation = self._make_envs(train.eval_episodes, 12, workers, training=False)
+        except BaseException:
+            self.close()
+            raise
+        self.recent = analyse.RecentObservations(spec.train, self.device)
+        self.obs = torch.empty(0)
+        self._chosen: tuple[Tensor, Extra]
+        self.summary: dict[str, Any]
+
+    def _make_envs(
+        self, count: int, purpose: int, workers: int = 0, *, training: bool = True
+    ) -> Envs:
+        return envs.make(
+            self.spec.env,
+            child_seed(self.spec.seed, purpose),
+            count,
+            self.device,
+            training=training,
+            exact=self.spec.train.exact_resume,
+            workers=workers,
+        )
+
+    def _redo(self) -> ReDo:
+        redo, agent = self.spec.redo, self.agent
+        if agent.optimiser is None:
+            raise ValueError(
+                f"--redo.enabled: ReDo does not work with {self.algorithm}; it does with dqn, ppo "
+                "and pqn"
+            )
+        return ReDo(agent.network, agent.optimiser, redo.tau, redo.period, self.spec.seed)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """All that a checkpoint holds."""
+        parts: dict[str, Any] = {f"agent.{name}": part for name, part in self.agent.parts.items()}
+        parts |= {"envs": self.envs, "recent": self.recent, "loop": self}
+        parts |= {"greedy": self.greedy} if self.greedy is not None else {}
+        return parts | ({"evaluation": self.evaluation} if self.evaluation is not None else {})
+
+    def state_dict(self) -> State:
+        """Return the loop's own state."""
+        return {
+            "obs": self.obs if self.envs.exact else None,
+            "episodes": self.episodes,
+            "scores": list(self.scores),
+            "greedy_scores": list(self.greedy_scores),
+            "facts": self.facts,
+            "latest": self.latest,
+            "logged": self._logged,
+            "densities_due": self._densities_due,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Return to a saved state of the loop."""
+        self.episodes = state["episodes"]
+        self.scores.extend(state["scores"])
+        self.greedy_scores.extend(state["greedy_scores"])
+        self.facts = dict(state["facts"])
+        self.latest = state["latest"]
+        self._logged = state["logged"]
+        self._densities_due = state["densities_due"]
+        if state["obs"] is not None:
+            self.obs = state["obs"].to(self.device)
+
+    def loop(self, stopping: Callable[[], bool]) -> Iterator[None]:
+        """Train to the end, or until asked to stop; pauses while the environments step."""
+        try:
+            while self.step < self.spec.train.steps or not self.agent.settled:
+                try:
+                    self.start_step()
+                    yield
+                    self.finish_step()
+                except (RuntimeError, ValueError):
+                    self._check_finite()  # no action can be drawn from NaN
+                    raise
+                if stopping() and self.agent.settled:
+                    self.save()
+                    raise Interrupted(str(self.run.path))
+            self.summary = self._finish()
+        finally:
+            self.progress.close()
+            self.mirrors.close()
+
+    def open(self, run: Run, progress: Callable[..., Progress], *, resume: bool) -> None:
+        """Bind the parts to a run folder, from its last checkpoint or from the start."""
+        self.run, train = run, self.spec.train
+        self._computing.enter_context(machine.computing(train, self.device))
+        if resume and any((run.path / "checkpoints").glob("step-*")):
+            self._load()
+        else:
+            run.cut(-1)
+            self.obs = self.envs.reset()
+            self.agent.begin(self.obs)
+        net = self.spec.net
+        title = (
+            f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
+            f"seed {self.spec.seed}, {self.device} -> {run.path}"
+        )
+        self.progress = progress(title, train.steps, self.step)
+        self.mirrors = Mirrors(
+            run.path,
+            self.step,
+            tensorboard=train.tensorboard,
+            wandb=train.wandb,
+            config=to_dict(self.spec),
+        )
+        if self.step == 0:
+            self.evaluate()
+
+    def _load(self) -> None:
+        self.step, troubles = checkpoint.load(self.run.path / "checkpoints", self.parts)
+        for trouble in troubles:
+            warnings.warn(f"an older checkpoint is used: {trouble}", stacklevel=2)
+        self.run.cut(self.step)
+        if not self.envs.exact:
+            self.obs = self.envs.reset()
+            self.agent.begin(self.obs)
+        for row in self.run.rows("timing"):
+            self.clock.before = row["seconds"]
+
+    def start_step(self) -> None:
+        """Choose what to do everywhere, and let the environments begin."""
+        self.recent.add(self.step, self.obs)
+        with self.clock("acting"):
+            self._chosen = self.agent.act(self.obs)
+        with self.clock("stepping"):
+            self.envs.send(self._chosen[0])
+        if self.greedy is not None:
+            with self.clock("greedy play"):
+                self.greedy.send()
+
+    def finish_step(self) -> None:
+        """Wait for the environments, learn, and do whatever has come due."""
+        clock, agent, before = self.clock, self.agent, self.step
+        action, extra = self._chosen
+        with clock("stepping"):
+            step = self.envs.receive()
+        self.step += self.envs.num_envs
+        for episode in step.episodes:
+            self.episodes += 1
+            self.scores.append(episode.score)
+            self.run.write("episodes", {"step": self.step, **episode._asdict()})
+        with clock("learning"):
+            metrics = agent.observe(self.obs, action, extra, step)
+        self.obs = step.obs
+        if metrics is not None:
+            self._watch(metrics)
+        if self.greedy is not None:
+            with clock("greedy play"):
+                self._play_along(self.greedy)
+        every = self.spec.train
+        if self._due(every.eval_every, before):
+            self.evaluate()
+        if self._due(every.checkpoint_every, before):
+            self._save_due = self._densities_due = True
+        if self._due(self.recent.every, before):
+            self.examine(self.recent.take())
+        if self._due(every.log_every, before):
+            self._log()
+        if time.monotonic() - self._shown > SHOWN_EVERY:
+            self._show()
+        if self._save_due and agent.settled:
+            self.save()
+
+    def own_stream(self) -> AbstractContextManager[Any]:
+        """On a GPU, put this trainer's work beside that of others rather than behind it."""
+        if self.device.type != "cuda":
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._stream)
+
+    _stream: torch.cuda.Stream | None = None
+    _save_due = False
+    _densities_due = False
+    _logged = -1
+    _shown = 0.0
+    _finite: Tensor | None = None
+
+    def _due(self, every: int, before: int) -> bool:
+        return every > 0 and self.step // every > before // every
+
+    def _watch(self, metrics: Metrics) -> None:
+        """Remember the newest measurements, and without waiting whether all were finite."""
+        self.latest = metrics
+        finite = torch.isfinite(metrics["loss"])
+        self._finite = finite if self._finite is None else self._finite & finite
+
+    def _play_along(self, greedy: GreedyPlay) -> None:
+        for episode in greedy.receive():
+            self.greedy_scores.append(episode.score)
+            row = {"step": self.step, "score": episode.score, "length": episode.length}
+            self.run.write("eval", row)
+
+    def evaluate(self) -> None:
+        """Play whole greedy episodes, if the run is evaluated."""
+        if self.evaluation is None:
+            return
+        with self.clock("evaluation"):
+            played = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
+        self.greedy_scores.clear()
+        self.greedy_scores.extend(episode.score for episode in played)
+        for episode in played:
+            row = {"step": self.step, "score": episode.score, "length": episode.length}
+            self.run.write("eval", row)
+        self.facts["greedy"] = mean(self.greedy_scores)
+        self.mirrors.add({"eval/score": self.facts["greedy"]}, self.step)
+
+    def examine(self, obs: Tensor) -> None:
+        """Diagnose on these observations.
+
+        The first diagnosis after each checkpoint came due also keeps the densities of 16 neurons.
+        """
+        self._check_finite()
+        with self.clock("health"):
+            diagnosis = analyse.examine(
+                self.agent.network, obs, self.spec.train, self.spec.seed, self.step
+            )
+            self.run.write("health", {"step": self.step, **analyse.health_row(diagnosis)})
+            if self._densities_due:
+                self._densities_due = False
+                self.run.write("kde", {"step": self.step, **analyse.kde_row(diagnosis)})
+        layer = diagnosis[-1]
+        self.facts.update(
+            dormant=layer.dormant_fraction, rank=layer.effective_rank, full_rank=layer.full_rank
+        )
+        for measured in diagnosis:
+            values = measured.to_dict()
+            shown = {f"health/{measured.name}/{key}": values[key] for key in values}
+            self.mirrors.add(shown, self.step)
+
+    def _log(self) -> None:
+        self._check_finite()
+        self._logged = self.step
+        self.facts |= self._scores()
+        row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
+        row |= {"episodes": self.episodes, **self.agent.schedules()}
+        row |= {name: float(value) for name, value in (self.latest or {}).items()}
+        self.run.write("train", row)
+        timing = self.clock.row(self.step)
+        self.run.write("timing", timing)
+        self.run.flush()
+        shown = {f"train/{key}": value for key, value in row.items() if key != "step"}
+        shown["train/greedy_score"] = self.facts["greedy"]
+        shown["train/seconds"] = timing["seconds"]
+        self.mirrors.add(shown, self.step)
+
+    def _show(self) -> None:
+        """Tell the display, which decides itself how often it changes."""
+        self._shown = time.monotonic()
+        # Not kept: a checkpoint must not hang on what the clock said.
+        self.progress.update(self.step, {**self.facts, **self._scores()})
+
+    def _scores(self) -> dict[str, float | None]:
+        return {"score": mean(self.scores), "greedy": mean(self.greedy_scores)}
+
+    def _check_finite(self) -> None:
+        """Stop before anything that is not a number is learned from any longer, or saved."""
+        trouble = None
+        if self._finite is not None and not bool(self._finite):
+            trouble = "the loss is not finite"
+        elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
+            trouble = "a weight is not finite"
+        if trouble is None:
+            return
+        self.run.flush()
+        kept = sorted((self.run.path / "checkpoints").glob("step-*"))
+        last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written"
+        raise Diverged(
+            f"{self.algorithm} diverged: {trouble} at step {self.step:,}; {last}. Try a smaller "
+            "--algo.learning-rate or another --net.activation"
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint, with the streams on the disk before it."""
+        self._check_finite()
+        self._save_due = False
+        with self.clock("saving"):
+            self.run.flush(to_disk=True)
+            checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
+
+    def _finish(self) -> dict[str, Any]:
+        if self._logged != self.step:
+            self._log()
+        self._show()
+        self.save()
+        summary = {
+            "steps": self.step,
+            "score": mean(self.scores),
+            "greedy_score": mean(self.greedy_scores),
+            "episodes": self.episodes,
+            "seconds": round(self.clock.seconds, 1),
+        }
+        self.run.finish(summary)
+        return summary
+
+    def close(self) -> None:
+        """Give the environments and the folder free."""
+        self._computing.close()
+        self.envs.close()
+        if self.greedy is not None:
+            self.greedy.envs.close()
+        if self.evaluation is not None:
+            self.evaluation.close()
+        if hasattr(self, "run"):
+            self.run.close()
+
+
+class Clock:
+    """Where the time goes; parts of one run may have been timed by earlier processes."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self.began = time.perf_counter()
+        self.spent: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Time of the whole run so far."""
+        return self.before + time.perf_counter() - self.began
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        """Count the time spent inside to a part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[what] = self.spent.get(what, 0.0) + time.perf_counter() - start
+
+    def row(self, step: int) -> dict[str, Any]:
+        """Return a row of timing.jsonl: this process's seconds by part."""
+        parts = {name: round(seconds, 3) for name, seconds in self.spent.items()}
+        return {"step": step, "seconds": round(self.seconds, 3), "parts": parts}
+
+
+def mean(values: deque[float]) -> float | None:
+    """Return the mean, or None of nothing."""
+    return math.fsum(values) / len(values) if values else None
