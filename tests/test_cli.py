@@ -490,6 +490,14 @@ def test_a_display_is_told_between_rows(tmp_path: Path, monkeypatch: pytest.Monk
     assert len((tmp_path / "run" / "train.jsonl").read_text().splitlines()) == 1  # at the end
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [("dqn", "minatar/breakout"), ("mrq", "dmc/walker-walk"), ("simbav2", "humanoid/h1-walk")],
+)
+def test_an_algorithm_has_an_environment_that_suits_it(algorithm: str, env: str) -> None:
+    assert spec_from(algorithm, []) == train.default_spec(algorithm, env)
+
+
 def test_a_second_interrupt_does_not_wait(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,10 @@ _TOLD = 3
 """Changed settings that a run's folder is named after, at most."""
 
 
-def default_spec(algorithm: str, env: str = "minatar/breakout") -> RunSpec[Any]:
-    """Return an algorithm's settings for an environment before anything is chosen."""
+def default_spec(algorithm: str, env: str | None = None) -> RunSpec[Any]:
+    """Return an algorithm's settings before any choice, for an environment or its usual one."""
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    env = env or module.ENV
     spec: RunSpec[Any] = RunSpec(algo=module.Config(), net=module.NET, env=env)
     adapted: RunSpec[Any] = overridden(spec, overrides(algorithm, env))
     return adapted

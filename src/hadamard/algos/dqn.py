@@ -19,7 +19,7 @@ from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
 
-ACTIONS = "discrete"
+ACTIONS, ENV = "discrete", "minatar/breakout"
 NET = NetSpec(where="last")
 
 

@@ -20,7 +20,7 @@ from hadamard.core.returns import multi_step_returns
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.mrq import LearningState, Network, Widths
 
-ACTIONS = "continuous"
+ACTIONS, ENV = "continuous", "dmc/walker-walk"
 NET = NetSpec(activation="elu", where="all")
 
 

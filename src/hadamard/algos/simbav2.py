@@ -22,7 +22,7 @@ from hadamard.core.sphere import SphereAdam
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.simba import ActorCritic, Shape, Temperature, projected
 
-ACTIONS = "continuous"
+ACTIONS, ENV = "continuous", "humanoid/h1-walk"
 NET = NetSpec(width=512)
 
 

@@ -47,7 +47,7 @@ def spec_from(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
 
 def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
-    default = train.default_spec(algorithm, value_of("--env", words) or "minatar/breakout")
+    default = train.default_spec(algorithm, value_of("--env", words))
     return parse(
         kind[module.Config],
         words,
