@@ -737,10 +737,15 @@ def test_a_damaged_older_checkpoint_does_not_stop_the_next_save(tmp_path: Path) 
     assert pruned == [1, 2]
 
 
-def test_a_generator_of_another_kind_is_refused() -> None:
-    ours = Random(0)
-    with pytest.raises(ValueError, match="another kind of device cannot go on on cpu.*--device"):
-        ours.load_state_dict({"generator": torch.zeros(16, dtype=torch.uint8)})
+def test_a_generator_of_another_kind_only_seeds() -> None:
+    drawn = []
+    for filling in (0, 0, 1):
+        ours = Random(0)
+        with pytest.warns(UserWarning, match="another kind of device"):
+            ours.load_state_dict({"generator": torch.full((16,), filling, dtype=torch.uint8)})
+        drawn.append(torch.rand(4, generator=ours.generator))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
 
 
 def test_a_seeded_draw_leaves_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import torch
 from hadamard import envs as suites
 from hadamard.core.types import Envs, Step
 from hadamard.envs import MissingExtra, atari, humanoid_assets, make, minatar
-from hadamard.envs.common import spread
+from hadamard.envs.common import copied, spread
 from hadamard.envs.workers import EnvironmentFailure, WorkerEnvs
 
 # A heavy suite is represented by the tasks that differ in kind.
@@ -813,3 +813,23 @@ def is_running(pid: int) -> bool:
             return stat.read().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_arrays_are_copied_to_a_device_whole(device: str) -> None:
+    arrays = [
+        np.arange(7 * 3, dtype=np.uint8).reshape(7, 3)[:, ::2],  # rows with gaps
+        np.array([True, False, True]),
+        np.linspace(-1, 1, 5, dtype=np.float32),
+        np.array(7),
+        np.zeros((0, 4), dtype=np.int32),
+        np.linspace(0, 1, 3),
+    ]
+    expected = [torch.tensor(array) for array in arrays]
+    copies = copied(torch.device(device), *arrays)
+    for array in arrays:
+        array.fill(1)  # the caller may write them again at once
+    for ours, theirs in zip(copies, expected, strict=True):
+        assert ours.device.type == device
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours.cpu(), theirs)

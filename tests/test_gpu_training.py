@@ -70,6 +70,33 @@ def test_frames_on_the_gpu_are_the_frames_in_memory(tmp_path: Path) -> None:
     assert torch.equal(memory.usable, device.usable.cpu())
 
 
+def test_frames_in_memory_are_drawn_by_a_generator_on_the_gpu() -> None:
+    replay = filled("memory", 150)
+    drawn = [replay.draw(64, torch.Generator(DEVICE).manual_seed(seed)) for seed in (1, 1, 2)]
+    assert bool(replay.usable[drawn[0].envs, drawn[0].slots].all())
+    assert torch.equal(drawn[0].slots, drawn[1].slots)
+    assert not torch.equal(drawn[0].slots, drawn[2].slots)
+
+
+def test_captured_draws_are_eager_draws() -> None:
+    changes = {"net.width": 32, "algo.replay_capacity": 512}
+    slow = {**changes, "train.capture": False}
+    fast, eager = (agent_of("dqn", torch.float32, c, DEVICE) for c in (changes, slow))
+    assert eager.draw == eager._draw
+    assert fast.draw != fast._draw
+    for agent in (fast, eager):
+        assert agent.replay.frames.device.type == DEVICE.type
+        agent.replay.frames.random_(generator=torch.Generator(DEVICE).manual_seed(0))
+        agent.replay.usable[:, 100:200] = True
+    for update in range(20):
+        batches = fast.draw(), eager.draw()
+        for name in batches[1]:
+            assert torch.equal(batches[0][name], batches[1][name])
+        for agent in (fast, eager):  # what is stored since is drawn, too
+            agent.replay.frames[:, 100 + update] = update
+            agent.replay.usable[:, 200 + update] = True
+
+
 def settings(algorithm: str, folder: Path, **changes: Any) -> RunSpec[Any]:
     small = {
         "device": str(DEVICE),

@@ -14,7 +14,7 @@ from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Replay, Storage
+from hadamard.core.replay import Batch, Replay, Storage
 from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
@@ -51,9 +51,9 @@ class Config:
     """Steps over which it falls (on Atari the paper's 1,000,000 frames are 250,000 steps)."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
-    replay_storage: Storage = "memory"
-    """Where the frames are kept; device is the fastest on a GPU.
-    auto: there, if they fill at most half of what is free."""
+    replay_storage: Storage = "auto"
+    """Where the frames are kept. auto: on a GPU, the fastest, if they fill at most half of what is
+    free there, and else in memory."""
 
 
 class DQN:
@@ -81,6 +81,7 @@ class DQN:
         storage = config.replay_storage
         self.replay = Replay(env, config.num_envs, capacity, device, storage, run.run_dir)
         self.random = Random(child_seed(run.seed, 1))
+        self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured draws
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
@@ -89,11 +90,14 @@ class DQN:
             "optimiser": optimisers.OptimiserState(self.optimiser),
             "replay": self.replay,
             "random": self.random,
+            "luck": self.luck,
             "counters": self.counters,
         }
         self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
+        place, luck = self.replay.frames.device, [self.luck.generator]
+        self.draw = jit(self._draw, place, luck, run.train.capture)
 
     @property
     def settled(self) -> bool:
@@ -130,7 +134,7 @@ class DQN:
         metrics: Metrics | None = None
         if counters["steps"] > c.learning_starts:
             for _ in range(counters["steps"] // c.update_period - before // c.update_period):
-                batch = self.replay.sample(c.batch_size, self.random.generator)
+                batch = Batch(**self.draw())
                 metrics = self.learn(*batch)
                 counters["updates"] += 1
                 if self.after_update is not None:
@@ -138,6 +142,9 @@ class DQN:
             if counters["steps"] // c.target_period > before // c.target_period:
                 self.target.load_state_dict(self.network.state_dict())
         return metrics
+
+    def _draw(self) -> Metrics:
+        return self.replay.sample(self.config.batch_size, self.luck.generator)._asdict()
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, value = self.loss(*batch)

@@ -113,7 +113,7 @@ class PQN:
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Collect; when the rollout is full, learn from it."""
-        truncated_value = torch.zeros_like(extra["value"])
+        truncated_value = extra["value"]  # where nothing is truncated, it is not looked at
         if step.any_truncated:
             truncated_value = self.look(step.next_obs)["value"]
         self.rollout.add(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,14 +37,17 @@ class Random:
         return {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Return to a saved state, which must be of a generator of the same kind."""
-        saved, own = state["generator"].cpu(), self.generator.get_state()
-        if len(saved) != len(own):
-            raise ValueError(
-                f"random numbers drawn on another kind of device cannot go on on "
-                f"{self.generator.device.type}: name the device the run was on with --device"
-            )
-        self.generator.set_state(saved)
+        """Return to a saved state; one of another kind of device only seeds this generator."""
+        saved = state["generator"].cpu()
+        if len(saved) == len(self.generator.get_state()):
+            self.generator.set_state(saved)
+            return
+        warnings.warn(
+            "the run was on another kind of device: it goes on with other random numbers than it "
+            "would have there",
+            stacklevel=2,
+        )
+        self.generator.manual_seed(zlib.crc32(saved.numpy().tobytes()))
 
 
 class Counters:

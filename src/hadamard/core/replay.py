@@ -11,6 +11,7 @@ before the n-th, what comes after the end is whatever the slots hold, for the le
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from pathlib import Path
@@ -187,15 +188,16 @@ class Replay:
     def _draw_by_rejection(self, count: int, generator: torch.Generator) -> Draw:
         """Draw among all filled slots and draw again where none can start: no pass over them."""
         filled = min(max(self.pushed), self.slots)
-        envs = torch.randint(len(self.pushed), (count,), generator=generator)
-        slots = torch.randint(filled, (count,), generator=generator)
+        draw = functools.partial(torch.randint, generator=generator, device=generator.device)
+        envs = draw(len(self.pushed), (count,)).cpu()
+        slots = draw(filled, (count,)).cpu()
         for _ in range(1_000):
             wrong = ~self.usable[envs, slots]
             missing = int(wrong.sum())
             if missing == 0:
                 return Draw(envs, slots)
-            envs[wrong] = torch.randint(len(self.pushed), (missing,), generator=generator)
-            slots[wrong] = torch.randint(filled, (missing,), generator=generator)
+            envs[wrong] = draw(len(self.pushed), (missing,)).cpu()
+            slots[wrong] = draw(filled, (missing,)).cpu()
         raise RuntimeError(f"the replay holds {len(self)} transitions: too few to sample from")
 
     def observations(self, drawn: Draw, first: int, count: int) -> Tensor:

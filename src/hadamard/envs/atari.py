@@ -40,6 +40,7 @@ from hadamard.envs.common import (
     check_num_envs,
     check_saved,
     check_task,
+    copied,
     spread,
 )
 
@@ -171,7 +172,7 @@ class AtariEnvs:
             self.receive()
         frames, self._lives = self._emulators.reset()
         self._tally.clear()
-        self._obs = _pushed(self._black(), self._to_device(frames))
+        self._obs = _pushed(self._black(), *copied(self.device, frames))
         return self._obs
 
     def send(self, action: Tensor) -> None:
@@ -202,21 +203,22 @@ class AtariEnvs:
             if last_frames is not None:
                 is_over = over[ended]
                 newest[is_over] = last_frames[ended[is_over]]
-            started = self._to_device(ended)
             final_index = torch.from_numpy(ended)
-            final_obs = _pushed(before[started], self._to_device(newest))
+            started, last = copied(self.device, ended, newest)
+            final_obs = _pushed(before[started], last)
             episodes = [self._tally.finish(env) for env in ended.tolist()]
             if capped.any():
                 frames, lives = self._emulators.restart(capped)
             before = before.index_fill(0, started, 0)
-        self._obs = _pushed(before, self._to_device(frames))
         self._lives = lives
         learned = np.clip(reward, -1, 1) if self.training else reward
+        told = copied(self.device, frames, learned.astype(np.float32), terminated, truncated)
+        self._obs = _pushed(before, told[0])
         return Step(
             obs=self._obs,
-            reward=self._to_device(learned.astype(np.float32)),
-            terminated=self._to_device(terminated),
-            truncated=self._to_device(truncated),
+            reward=told[1],
+            terminated=told[2],
+            truncated=told[3],
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -276,13 +278,6 @@ class AtariEnvs:
         return torch.zeros(
             (self.num_envs, *self.spec.obs_shape), dtype=torch.uint8, device=self.device
         )
-
-    def _to_device(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if self.device.type != "cuda":
-            return tensor.to(self.device)
-        # From pinned memory the copy runs in the background; PyTorch keeps the block until then.
-        return tensor.pin_memory().to(self.device, non_blocking=True)
 
 
 def _pushed(stacks: Tensor, newest: Tensor) -> Tensor:

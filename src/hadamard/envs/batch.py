@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
-from hadamard.envs.common import Tally, check_actions, check_num_envs, check_saved
+from hadamard.envs.common import Tally, check_actions, check_num_envs, check_saved, copied
 
 
 class PhysicsError(RuntimeError):
@@ -99,15 +99,16 @@ class BatchEnvs:
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            final_obs = torch.from_numpy(self._obs[ended]).to(self.device)
+            (final_obs,) = copied(self.device, self._obs[ended])
             for index in ended.tolist():
                 episodes.append(self._tally.finish(index))
                 self._obs[index] = self._tasks[index].reset()
+        told = copied(self.device, self._obs, reward.astype(np.float32), terminated, truncated)
         return Step(
-            obs=self._observation(),
-            reward=torch.from_numpy(reward.astype(np.float32)).to(self.device),
-            terminated=torch.from_numpy(terminated).to(self.device),
-            truncated=torch.from_numpy(truncated).to(self.device),
+            obs=told[0],
+            reward=told[1],
+            terminated=told[2],
+            truncated=told[3],
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -145,5 +146,4 @@ class BatchEnvs:
         return self._observation()
 
     def _observation(self) -> Tensor:
-        # Always a copy: the batch is written again at the next step.
-        return torch.from_numpy(self._obs).to(self.device, copy=True)
+        return copied(self.device, self._obs)[0]

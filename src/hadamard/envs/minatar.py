@@ -28,6 +28,7 @@ from hadamard.envs.common import (
     check_num_envs,
     check_saved,
     check_task,
+    copied,
     spread,
 )
 
@@ -153,18 +154,19 @@ class MinAtarEnvs:
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            final_obs = self._to_device(self._batch[ended])
+            (final_obs,) = copied(self.device, self._stacked()[ended])
             stride = self.spec.obs_shape[0] * CELLS
             for index in ended.tolist():
                 episodes.append(self._tally.finish(index))
                 self._games[index].reset()
                 self._batch[index] = 0
                 self._render(self._games[index], self._cells, index * stride, self._batch[index])
+        told = copied(self.device, self._stacked(), reward, terminated, truncated)
         return Step(
-            obs=self._observation(),
-            reward=torch.from_numpy(reward).to(self.device),
-            terminated=torch.from_numpy(terminated).to(self.device),
-            truncated=torch.from_numpy(truncated).to(self.device),
+            obs=told[0],
+            reward=told[1],
+            terminated=told[2],
+            truncated=told[3],
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -213,11 +215,10 @@ class MinAtarEnvs:
             render(game, cells, index * stride, rows)
 
     def _observation(self) -> Tensor:
-        return self._to_device(self._batch)
+        return copied(self.device, self._stacked())[0]
 
-    def _to_device(self, rows: NDArray[np.uint8]) -> Tensor:
-        # Always a copy: the batch is written again at the next step.
-        return torch.from_numpy(rows).view(-1, *self.spec.obs_shape).to(self.device, copy=True)
+    def _stacked(self) -> NDArray[np.uint8]:
+        return self._batch.reshape(-1, *self.spec.obs_shape)
 
 
 def _game_class(task: str) -> Any:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
-from hadamard.envs.common import check_actions, check_num_envs, spread
+from hadamard.envs.common import check_actions, check_num_envs, copied, spread
 
 START_TIMEOUT = 120.0
 """Seconds a worker may take to import its packages and make its environments."""
@@ -169,11 +169,13 @@ class WorkerEnvs:
             episodes += worker_episodes
         shared = self._shared
         index = torch.tensor(final) if final else None
+        written = (shared.obs, shared.reward, shared.terminated, shared.truncated)
+        told = copied(self.device, *(part.numpy() for part in written))
         return Step(
-            obs=shared.obs.to(self.device, copy=True),
-            reward=shared.reward.to(self.device, copy=True),
-            terminated=shared.terminated.to(self.device, copy=True),
-            truncated=shared.truncated.to(self.device, copy=True),
+            obs=told[0],
+            reward=told[1],
+            terminated=told[2],
+            truncated=told[3],
             final_index=index,
             final_obs=None if index is None else shared.final_obs[index].to(self.device),
             any_truncated=any_truncated,
