@@ -127,7 +127,7 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
     trainer = Trainer(algorithm, spec)
     run = Run.create(folder, {"algorithm": algorithm, "spec": to_dict(spec)})
     trainer.open(run, Quiet, resume=False)
-    while trainer.step < 768 or not trainer.agent.settled:
+    while trainer.step < 768 or not trainer.settled:
         trainer.start_step()
         trainer.finish_step()
     trainer.save()
@@ -140,7 +140,7 @@ def test_a_run_is_trained_saved_and_gone_on_with(algorithm: str, tmp_path: Path)
         assert torch.equal(ours, theirs)
     for group in again.agent.optimiser.param_groups:
         assert torch.as_tensor(group["lr"]).device.type == DEVICE.type
-    while again.step < spec.train.steps or not again.agent.settled:
+    while again.step < spec.train.steps or not again.settled:
         again.start_step()
         again.finish_step()
     (held,) = again.agent.optimiser.state.values()

@@ -18,7 +18,7 @@ from hadamard.core import checkpoint, discover, machine
 from hadamard.core.config import RunSpec, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run
-from hadamard.core.types import Agent, Envs, Extra, Metrics, State
+from hadamard.core.types import Agent, Envs, Extra, Metrics, State, Step
 from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.plasticity.redo import ReDo
 from hadamard.progress import Progress
@@ -116,6 +116,11 @@ class Trainer:
         parts |= {"greedy": self.greedy} if self.greedy is not None else {}
         return parts | ({"evaluation": self.evaluation} if self.evaluation is not None else {})
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is half done, so that a checkpoint can be taken here."""
+        return self._unobserved is None and self.agent.settled
+
     def state_dict(self) -> State:
         """Return the loop's own state."""
         return {
@@ -144,7 +149,7 @@ class Trainer:
     def loop(self, stopping: Callable[[], bool]) -> Iterator[None]:
         """Train to the end, or until asked to stop; pauses while the environments step."""
         try:
-            while self.step < self.spec.train.steps or not self.agent.settled:
+            while self.step < self.spec.train.steps or not self.settled:
                 try:
                     self.start_step()
                     yield
@@ -152,9 +157,11 @@ class Trainer:
                 except (RuntimeError, ValueError):
                     self._check_finite()  # no action can be drawn from NaN
                     raise
-                if stopping() and self.agent.settled:
-                    self.save()
-                    raise Interrupted(str(self.run.path))
+                if stopping():
+                    self.observe()
+                    if self.settled:
+                        self.save()
+                        raise Interrupted(str(self.run.path))
             self.summary = self._finish()
         finally:
             self.progress.close()
@@ -198,7 +205,7 @@ class Trainer:
             self.clock.before = row["seconds"]
 
     def start_step(self) -> None:
-        """Choose what to do everywhere, and let the environments begin."""
+        """Choose what to do everywhere, let the environments begin, and observe meanwhile."""
         self.recent.add(self.step, self.obs)
         with self.clock("acting"):
             self._chosen = self.agent.act(self.obs)
@@ -207,39 +214,52 @@ class Trainer:
         if self.greedy is not None:
             with self.clock("greedy play"):
                 self.greedy.send()
+        self.observe()
 
     def finish_step(self) -> None:
-        """Wait for the environments, learn, and do whatever has come due."""
-        clock, agent, before = self.clock, self.agent, self.step
-        action, extra = self._chosen
-        with clock("stepping"):
+        """Wait for the environments, and do whatever has come due."""
+        before, every = self.step, self.spec.train
+        with self.clock("stepping"):
             step = self.envs.receive()
         self.step += self.envs.num_envs
+        self._unobserved = (self.obs, *self._chosen, step)
+        self.obs = step.obs
+        if self.greedy is not None:
+            with self.clock("greedy play"):
+                self._play_along(self.greedy)
+        things = (every.eval_every, every.checkpoint_every, self.recent.every, every.log_every)
+        due = [self._due(interval, before) for interval in things]
+        # What neither learns nor is looked at now is observed while the environments play on.
+        if not (self.agent.learns_next or any(due) or self.step >= every.steps):
+            return
+        self.observe()
+        if due[0]:
+            self.evaluate()
+        if due[1]:
+            self._save_due = self._densities_due = True
+        if due[2]:
+            self.examine(self.recent.take())
+        if due[3]:
+            self._log()
+        if self._save_due and self.settled:
+            self.save()
+
+    def observe(self) -> None:
+        """Let the agent take in the newest step, if it has not yet."""
+        if self._unobserved is None:
+            return
+        obs, action, extra, step = self._unobserved
+        self._unobserved = None
         for episode in step.episodes:
             self.episodes += 1
             self.scores.append(episode.score)
             self.run.write("episodes", {"step": self.step, **episode._asdict()})
-        with clock("learning"):
-            metrics = agent.observe(self.obs, action, extra, step)
-        self.obs = step.obs
+        with self.clock("learning"):
+            metrics = self.agent.observe(obs, action, extra, step)
         if metrics is not None:
             self._watch(metrics)
-        if self.greedy is not None:
-            with clock("greedy play"):
-                self._play_along(self.greedy)
-        every = self.spec.train
-        if self._due(every.eval_every, before):
-            self.evaluate()
-        if self._due(every.checkpoint_every, before):
-            self._save_due = self._densities_due = True
-        if self._due(self.recent.every, before):
-            self.examine(self.recent.take())
-        if self._due(every.log_every, before):
-            self._log()
         if time.monotonic() - self._shown > SHOWN_EVERY:
             self._show()
-        if self._save_due and agent.settled:
-            self.save()
 
     def own_stream(self) -> AbstractContextManager[Any]:
         """On a GPU, put this trainer's work beside that of others rather than behind it."""
@@ -251,6 +271,7 @@ class Trainer:
         return torch.cuda.stream(self._stream)
 
     _stream: torch.cuda.Stream | None = None
+    _unobserved: tuple[Tensor, Tensor, Extra, Step] | None = None
     _save_due = False
     _densities_due = False
     _logged = -1

@@ -59,6 +59,8 @@ class Config:
 class DQN:
     """The agent."""
 
+    settled = True  # every step is stored whole
+
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
         require_positive(config, "batch_size", "update_period", "target_period")
@@ -83,6 +85,7 @@ class DQN:
         self.random = Random(child_seed(run.seed, 1))
         self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured draws
         self.counters = Counters(steps=0, updates=0)
+        self.ahead = 0  # steps that were chosen and not yet observed
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
@@ -100,9 +103,10 @@ class DQN:
         self.draw = jit(self._draw, place, luck, run.train.capture)
 
     @property
-    def settled(self) -> bool:
-        """Every step is stored whole."""
-        return True
+    def learns_next(self) -> bool:
+        """When an update comes due."""
+        c, after = self.config, self.counters["steps"] + self.num_envs
+        return after > c.learning_starts and after % c.update_period < self.num_envs
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""
@@ -112,11 +116,13 @@ class DQN:
     def epsilon(self) -> float:
         """The share of random actions now."""
         c = self.config
-        return linear(c.epsilon_initial, c.epsilon_final, c.epsilon_steps, self.counters["steps"])
+        steps = self.counters["steps"] + self.ahead
+        return linear(c.epsilon_initial, c.epsilon_final, c.epsilon_steps, steps)
 
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily."""
         epsilon = self.epsilon if explore else 0.0
+        self.ahead += self.num_envs if explore else 0
         action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, self.random.generator)
         return action, {}
 
@@ -131,6 +137,7 @@ class DQN:
         self.replay.add(action, step)
         before = counters["steps"]
         counters["steps"] += self.num_envs
+        self.ahead = max(0, self.ahead - self.num_envs)
         metrics: Metrics | None = None
         if counters["steps"] > c.learning_starts:
             for _ in range(counters["steps"] // c.update_period - before // c.update_period):

@@ -76,6 +76,8 @@ class MRQ:
     """The agent."""
 
     optimiser = None  # a recycled neuron would not be what the targets know
+    settled = True  # every step is stored whole
+    learns_next = True  # every step is learned from
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
@@ -120,11 +122,6 @@ class MRQ:
         self.learn_encoder = jit(self._learn_encoder, place, changes, run.train.capture)
         self.learn = jit(self._learn, place, changes, run.train.capture)
         self.explore = jit(self._explore, device, [], run.train.capture)
-
-    @property
-    def settled(self) -> bool:
-        """Every step is stored whole."""
-        return True
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""

@@ -79,22 +79,30 @@ class PPO:
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
+        self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured draws
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
             "optimiser": optimisers.OptimiserState(self.optimiser),
             "random": self.random,
+            "luck": self.luck,
             "counters": self.counters,
         }
         self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
+        self.draw = jit(self._draw, device, [self.luck.generator], run.train.capture)
 
     @property
     def settled(self) -> bool:
         """Between rollouts."""
         return self.rollout.length == 0
+
+    @property
+    def learns_next(self) -> bool:
+        """With the last step of a rollout."""
+        return self.rollout.length == self.rollout.steps - 1
 
     def begin(self, obs: Tensor) -> None:
         """Nothing to prepare."""
@@ -102,18 +110,27 @@ class PPO:
     @torch.no_grad()
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Draw from the policy, or take its likeliest action."""
-        seen = self.look(obs)
-        log_probabilities = seen["log_probabilities"].cpu()
         if not explore:
-            return log_probabilities.argmax(1), {}
-        action = log_probabilities.exp().multinomial(1, generator=self.random.generator)
-        chosen = log_probabilities.gather(1, action).squeeze(1)
-        return action.squeeze(1), {"log_probability": chosen, "value": seen["value"]}
+            return self.look(obs)["likeliest"], {}
+        drawn = dict(self.draw(obs))
+        return drawn.pop("action"), drawn
 
     @torch.no_grad()
     def _look(self, obs: Tensor) -> Metrics:
         logits, value = self.network(obs)
-        return {"log_probabilities": logits.log_softmax(1), "value": value}
+        return {"likeliest": logits.argmax(1), "value": value}
+
+    @torch.no_grad()
+    def _draw(self, obs: Tensor) -> Metrics:
+        logits, value = self.network(obs)
+        log_probabilities = logits.log_softmax(1)
+        # The largest of log-probabilities with Gumbel noise is a draw: nothing waits for a GPU.
+        luck = torch.rand(
+            logits.shape, generator=self.luck.generator, dtype=logits.dtype, device=self.device
+        )
+        action = (log_probabilities - (-luck.log()).log()).argmax(1)
+        chosen = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
+        return {"action": action, "log_probability": chosen, "value": value}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Collect; when the rollout is full, learn from it."""

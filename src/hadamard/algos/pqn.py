@@ -72,6 +72,7 @@ class PQN:
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
         self.counters = Counters(steps=0, updates=0)
+        self.ahead = 0  # steps that were chosen and not yet observed
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
@@ -88,6 +89,11 @@ class PQN:
         """Between rollouts."""
         return self.rollout.length == 0
 
+    @property
+    def learns_next(self) -> bool:
+        """With the last step of a rollout."""
+        return self.rollout.length == self.rollout.steps - 1
+
     def begin(self, obs: Tensor) -> None:
         """Nothing to prepare."""
 
@@ -96,11 +102,13 @@ class PQN:
         """The share of random actions now."""
         c = self.config
         duration = c.epsilon_fraction * self.total_steps
-        return linear(c.epsilon_initial, c.epsilon_final, duration, self.counters["steps"])
+        steps = self.counters["steps"] + self.ahead
+        return linear(c.epsilon_initial, c.epsilon_final, duration, steps)
 
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily, and remember the best value."""
         epsilon = self.epsilon if explore else 0.0
+        self.ahead += self.num_envs if explore else 0
         action, seen = epsilon_greedy(
             self.look, obs, self.num_actions, epsilon, self.random.generator
         )
@@ -126,6 +134,7 @@ class PQN:
             truncated_value=truncated_value,
         )
         self.counters["steps"] += self.num_envs
+        self.ahead = max(0, self.ahead - self.num_envs)
         if not self.rollout.full:
             return None
         metrics = self._update(step.obs)

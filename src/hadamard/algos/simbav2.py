@@ -72,6 +72,8 @@ class SimbaV2:
     """The agent."""
 
     optimiser = None  # a recycled neuron would not be on the sphere
+    settled = True  # every step is stored whole
+    learns_next = True  # every step is learned from
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
@@ -126,11 +128,6 @@ class SimbaV2:
         self.learn = jit(self._learn, device, [*changed, generator], capture)
         self.explore = jit(self._explore, device, [network.normaliser, generator], capture)
         self.hear = jit(self._hear, device, [self.rewards], capture)
-
-    @property
-    def settled(self) -> bool:
-        """Every step is stored whole."""
-        return True
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""

@@ -183,6 +183,13 @@ class Agent(Protocol):
     def settled(self) -> bool:
         """Whether nothing is half collected, so that a checkpoint can be taken here."""
 
+    @property
+    def learns_next(self) -> bool:
+        """Whether observing the next step changes how to act.
+
+        Where it does not, the loop acts first, and lets the agent observe while environments play.
+        """
+
     def begin(self, obs: Tensor) -> None:
         """Hear of fresh episodes everywhere: at the start, and after an inexact resume."""
 

@@ -57,7 +57,7 @@ def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
 def copied(device: torch.device, *arrays: NDArray[Any]) -> list[Tensor]:
     """Return copies on a device; to a GPU they travel together, and in the background."""
     if device.type != "cuda":
-        return [torch.tensor(array, device=device) for array in arrays]
+        return [torch.from_numpy(array).to(device, copy=True) for array in arrays]
     starts = [0]
     for array in arrays:
         starts.append(-(-(starts[-1] + array.nbytes) // _ALIGNED) * _ALIGNED)

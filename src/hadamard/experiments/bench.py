@@ -100,14 +100,14 @@ class Lane:
 
     def warm_up(self) -> None:
         """Go on until an update has been made, and a graph captured where there is one."""
-        while self.trainer.latest is None or not self.trainer.agent.settled:
+        while self.trainer.latest is None or not self.trainer.settled:
             self.advance()
 
     def measure(self, seconds: float) -> Timing:
         """Train for a while, whole rollouts only."""
         before, first = dict(self.trainer.clock.spent), self.trainer.step
         start = time.perf_counter()
-        while time.perf_counter() - start < seconds or not self.trainer.agent.settled:
+        while time.perf_counter() - start < seconds or not self.trainer.settled:
             self.advance()
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize()
