@@ -19,7 +19,7 @@ from hadamard.core.types import Agent, EnvSpec, Step
 from hadamard.experiments.bench import Quiet
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
-from hadamard.trainer import make_agent
+from hadamard.trainer import Trainer, make_agent
 
 EVERY = {
     name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
@@ -626,3 +626,37 @@ def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trainer.close()
     assert torch.backends.cudnn.benchmark
     assert said == ["highest", chosen]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_observing_while_environments_play_changes_nothing(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str) -> tuple[Agent, int, list[dict[str, Any]]]:
+        changes = {"run_dir": str(tmp_path / name), "train.steps": 1_280, "train.log_every": 250}
+        changes |= {"train.tensorboard": False, "algo.num_envs": 8, "train.greedy_envs": 2}
+        changes |= {"algo.update_period": 16} if algorithm == "dqn" else {}
+        trainer = Trainer(algorithm, settings(algorithm, "image", changes))
+        trainer.open(Run.create(tmp_path / name, {}), Quiet, resume=False)
+        late, finish = 0, trainer.finish_step
+
+        def finish_and_look() -> None:
+            nonlocal late
+            finish()
+            late += trainer._unobserved is not None
+
+        trainer.finish_step = finish_and_look  # type: ignore[method-assign]
+        for _ in trainer.loop(lambda: False):
+            pass
+        trainer.close()
+        return trainer.agent, late, list(Run.open(tmp_path / name).rows("train"))
+
+    ours, late, rows = run("late")
+    assert late > 60  # of 160
+    monkeypatch.setattr(type(ours), "learns_next", True)
+    at_once, none, theirs = run("at once")
+    assert none == 0
+    assert rows == theirs
+    assert len(rows) == 6
+    for a, b in zip(ours.network.parameters(), at_once.network.parameters(), strict=True):
+        assert torch.equal(a, b)

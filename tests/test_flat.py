@@ -256,7 +256,7 @@ def test_a_saved_agent_goes_on_exactly(algorithm: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_capture_would_undo_its_warm_up(algorithm: str) -> None:
     agent, fresh = (small_agent(algorithm, torch.float32) for _ in range(2))
-    captured = Captured(agent._learn, [agent.network, agent.optimiser])
+    captured = Captured(agent._learn, torch.device("cpu"), [agent.network, agent.optimiser])
     before = {id(tensor): tensor.detach().clone() for tensor in captured._tensors()}
     for _ in range(3):
         agent.learn(*batch_of(algorithm))

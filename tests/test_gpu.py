@@ -237,7 +237,7 @@ def test_a_graph_outlives_another() -> None:
         return {"out": x @ weight}
 
     inputs = torch.randn(8, 512, device="cuda")
-    first, second = (Captured(product, []) for _ in range(2))
+    first, second = (Captured(product, torch.device("cuda"), []) for _ in range(2))
     expected = first(inputs)["out"]
     assert torch.equal(second(inputs)["out"], expected)
     assert first.stream != second.stream

@@ -92,6 +92,7 @@ class PPO:
         self.loss = compiler(run.train.compile, device)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
+        self.advantages = jit(self._advantages, device, [], run.train.capture)
         self.draw = jit(self._draw, device, [self.luck.generator], run.train.capture)
 
     @property
@@ -155,18 +156,9 @@ class PPO:
 
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
-        next_values = successor_values(
-            data["value"], self.look(obs)["value"], data["truncated"], data["truncated_value"]
-        )
-        data["advantage"] = generalised_advantages(
-            data["reward"],
-            data["value"],
-            next_values,
-            data["terminated"],
-            data["truncated"],
-            c.gamma,
-            c.gae_lambda,
-        )
+        told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
+        values = (data["value"], self.look(obs)["value"], data["truncated_value"])
+        data |= self.advantages(*values, *told)
         before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
@@ -179,6 +171,21 @@ class PPO:
             if self.after_update is not None:
                 self.after_update(self.counters["updates"], batch[0])
         return metrics
+
+    def _advantages(
+        self,
+        value: Tensor,
+        last_value: Tensor,
+        truncated_value: Tensor,
+        reward: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+    ) -> Metrics:
+        c, following = self.config, successor_values(value, last_value, truncated, truncated_value)
+        found = generalised_advantages(
+            reward, value, following, terminated, truncated, c.gamma, c.gae_lambda
+        )
+        return {"advantage": found}
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, measured = self.loss(*batch)

@@ -83,6 +83,7 @@ class PQN:
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
+        self.returns = jit(self._returns, device, [], run.train.capture)
 
     @property
     def settled(self) -> bool:
@@ -143,12 +144,9 @@ class PQN:
 
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
-        next_values = successor_values(
-            data["value"], self.look(obs)["value"], data["truncated"], data["truncated_value"]
-        )
-        data["return"] = lambda_returns(
-            data["reward"], next_values, data["terminated"], data["truncated"], c.gamma, c.lambda_
-        )
+        told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
+        values = (data["value"], self.look(obs)["value"], data["truncated_value"])
+        data |= self.returns(*values, *told)
         before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
@@ -160,6 +158,19 @@ class PQN:
             if self.after_update is not None:
                 self.after_update(self.counters["updates"], batch[0])
         return metrics
+
+    def _returns(
+        self,
+        value: Tensor,
+        last_value: Tensor,
+        truncated_value: Tensor,
+        reward: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+    ) -> Metrics:
+        c, following = self.config, successor_values(value, last_value, truncated, truncated_value)
+        found = lambda_returns(reward, following, terminated, truncated, c.gamma, c.lambda_)
+        return {"return": found}
 
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
         loss, value = self.loss(obs, action, returns)

@@ -170,7 +170,7 @@ class SimbaV2:
         return metrics
 
     def _hear(self, reward: Tensor, done: Tensor) -> Metrics:
-        self.rewards.update(reward, done)
+        self.rewards.update(reward.to(self.device), done.to(self.device))
         return {}
 
     def _learn(self) -> Metrics:

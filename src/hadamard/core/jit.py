@@ -28,14 +28,14 @@ def jit(function: Step, device: torch.device, changes: Sequence[Any], capture: b
     ``changes`` are the modules, optimisers, tensors and generators the step changes: capturing a
     graph needs warm-up calls, whose effect is undone. ``capture`` is ``--train.capture``.
     """
-    return Captured(function, changes) if capture and device.type == "cuda" else function
+    return Captured(function, device, changes) if capture and device.type == "cuda" else function
 
 
 class Captured:
-    """A function as CUDA graphs, one for every shape of its inputs."""
+    """A function as CUDA graphs, one for every shape of its inputs, which may be on the CPU."""
 
-    def __init__(self, function: Step, changes: Sequence[Any]) -> None:
-        self.function, self.changes = function, changes
+    def __init__(self, function: Step, device: torch.device, changes: Sequence[Any]) -> None:
+        self.function, self.device, self.changes = function, device, changes
         self.graphs: dict[tuple[torch.Size, ...], _Graph] = {}
         # Libraries keep scratch memory for each stream that they are captured on: graphs that share
         # one would write into each other's where several learners run at once.
@@ -45,7 +45,8 @@ class Captured:
         """Run the step on these inputs."""
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.graphs:
-            self.graphs[shapes] = self._capture([tensor.clone() for tensor in inputs])
+            places = [tensor.to(self.device, copy=True) for tensor in inputs]
+            self.graphs[shapes] = self._capture(places)
         return self.graphs[shapes](inputs)
 
     def _capture(self, inputs: list[Tensor]) -> _Graph:

@@ -142,13 +142,13 @@ class Replay:
         """Store what was done on the current observations, and what followed."""
         newest = step.next_obs.unflatten(1, (self.stack, -1))[:, -1]
         place = self.frames.device
-        action, reward = action.to(place), step.reward.to(place)
-        terminated = step.terminated.to(place)
-        # Only a longer horizon asks the host whether the task ended.
-        ended = step.terminated.tolist() if self.horizon > 1 else []
+        # Single numbers that the host knows are written by kernels that carry them: no copies.
+        known = action.dim() == 1 and not action.is_cuda
+        chosen = action.tolist() if known else action.to(place)
+        reward, terminated = step.reward.tolist(), step.terminated.tolist()
         for env in range(len(self.pushed)):
             slot = (self.pushed[env] - 1) % self.slots
-            self.action[env, slot] = action[env]
+            self.action[env, slot] = chosen[env]
             self.reward[env, slot] = reward[env]
             self.terminated[env, slot] = terminated[env]
             if self.priority is not None:
@@ -157,7 +157,7 @@ class Replay:
             self.ages[env] += 1
             # The step that is now followed by enough; after an end, all that never will be.
             first = self.horizon - 1
-            for behind in range(first, -1, -1) if self.horizon > 1 and ended[env] else [first]:
+            for behind in range(first, -1, -1) if terminated[env] else [first]:
                 if behind < self.ages[env]:
                     self.usable[env, (slot - behind) % self.slots] = True
         if step.final_index is not None:

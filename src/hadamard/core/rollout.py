@@ -1,4 +1,4 @@
-"""A rollout of fixed length, kept on the learner's device."""
+"""A rollout of fixed length, each part kept where it comes from until it is learned from."""
 
 from __future__ import annotations
 
@@ -31,12 +31,10 @@ class Rollout:
         return self.length == self.steps
 
     def add(self, **tensors: Tensor) -> None:
-        """Append one step."""
+        """Append one step; what is not told of it stays as it was."""
         for name, tensor in tensors.items():
             if name not in self.data:
-                self.data[name] = torch.empty(
-                    (self.steps, *tensor.shape), dtype=tensor.dtype, device=self.device
-                )
+                self.data[name] = tensor.new_zeros((self.steps, *tensor.shape))
             self.data[name][self.length].copy_(tensor, non_blocking=True)
         self.length += 1
 
@@ -44,15 +42,11 @@ class Rollout:
         """Start over; the memory is kept."""
         self.length = 0
 
-    def flat(self, name: str) -> Tensor:
-        """Return a tensor with steps and environments as one dimension."""
-        return self.data[name].flatten(0, 1)
-
     def minibatches(
         self, names: Sequence[str], epochs: int, count: int, generator: torch.Generator
     ) -> Iterator[list[Tensor]]:
         """Yield the named tensors in ``count`` random parts, shuffled anew in each epoch."""
-        tensors = [self.flat(name) for name in names]
+        tensors = [self.data[name].flatten(0, 1).to(self.device) for name in names]
         for _ in range(epochs):
             order = torch.randperm(len(tensors[0]), generator=generator).to(self.device)
             for part in order.chunk(count):

@@ -81,6 +81,9 @@ class EnvSpec:
 class Step:
     """What one action of every environment led to; all tensors lead with the environments.
 
+    Observations are on the learner's device. What else there is stays where the environments are:
+    a learner takes it along when it learns, which is cheaper than a little at every step.
+
     Where an episode ended, ``obs`` already is the first observation of the next one, and the
     true successor waits in ``final_obs``: learn from ``next_obs``, act on ``obs``.
     """
@@ -88,11 +91,12 @@ class Step:
     obs: Tensor
     """What to act on next; to be read only, as environments may go on from it."""
     reward: Tensor
-    """What is learned from (clipped where the protocol clips), float32."""
+    """What is learned from (clipped where the protocol clips), float32; on the CPU."""
     terminated: Tensor
-    """No value beyond this step: the task ended, or a life was lost."""
+    """No value beyond this step: the task ended, or a life was lost; on the CPU."""
     truncated: Tensor
-    """A time limit ended the episode: bootstrap from ``next_obs``. Never with ``terminated``."""
+    """A time limit ended the episode: bootstrap from ``next_obs``. Never with ``terminated``; on
+    the CPU."""
     final_index: Tensor | None = None
     """Which environments were reset after this step, on the CPU; None when none was."""
     final_obs: Tensor | None = None

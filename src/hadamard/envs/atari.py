@@ -14,7 +14,7 @@ There are two forms, with the same rules and the same frames:
   not replay its first games; games that were under way are lost.
 - strict (``exact=True``): one emulator after another in this process. The state holds every
   emulator, its count of games and the frame stacks, and play continues bit for bit, in another
-  process too.
+  process too. A single game is always played so: handing it to a thread takes longer.
 
 Either hands over single frames; they are stacked on the learner's device, which takes a quarter
 of the copying.
@@ -99,7 +99,7 @@ def make(
     """Make a batch of one game, fast or strict; see the module for what sets them apart."""
     check_task("atari", task, tasks())
     check_num_envs(num_envs)
-    form = _OneByOne if exact else _Vector
+    form = _OneByOne if exact or num_envs == 1 else _Vector
     return AtariEnvs(form(rom(task), seed, num_envs), device, training=training)
 
 
@@ -172,7 +172,7 @@ class AtariEnvs:
             self.receive()
         frames, self._lives = self._emulators.reset()
         self._tally.clear()
-        self._obs = _pushed(self._black(), *copied(self.device, frames))
+        self._obs = _pushed(self._black(), copied(frames, self.device))
         return self._obs
 
     def send(self, action: Tensor) -> None:
@@ -204,21 +204,20 @@ class AtariEnvs:
                 is_over = over[ended]
                 newest[is_over] = last_frames[ended[is_over]]
             final_index = torch.from_numpy(ended)
-            started, last = copied(self.device, ended, newest)
-            final_obs = _pushed(before[started], last)
+            started = copied(ended, self.device)
+            final_obs = _pushed(before[started], copied(newest, self.device))
             episodes = [self._tally.finish(env) for env in ended.tolist()]
             if capped.any():
                 frames, lives = self._emulators.restart(capped)
             before = before.index_fill(0, started, 0)
         self._lives = lives
-        learned = np.clip(reward, -1, 1) if self.training else reward
-        told = copied(self.device, frames, learned.astype(np.float32), terminated, truncated)
-        self._obs = _pushed(before, told[0])
+        learned = reward.clip(-1, 1) if self.training else reward
+        self._obs = _pushed(before, copied(frames, self.device))
         return Step(
             obs=self._obs,
-            reward=told[1],
-            terminated=told[2],
-            truncated=told[3],
+            reward=torch.from_numpy(learned.astype(np.float32)),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),

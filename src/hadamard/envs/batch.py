@@ -99,16 +99,15 @@ class BatchEnvs:
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            (final_obs,) = copied(self.device, self._obs[ended])
+            final_obs = copied(self._obs[ended], self.device)
             for index in ended.tolist():
                 episodes.append(self._tally.finish(index))
                 self._obs[index] = self._tasks[index].reset()
-        told = copied(self.device, self._obs, reward.astype(np.float32), terminated, truncated)
         return Step(
-            obs=told[0],
-            reward=told[1],
-            terminated=told[2],
-            truncated=told[3],
+            obs=self._observation(),
+            reward=torch.from_numpy(reward.astype(np.float32)),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -146,4 +145,4 @@ class BatchEnvs:
         return self._observation()
 
     def _observation(self) -> Tensor:
-        return copied(self.device, self._obs)[0]
+        return copied(self._obs, self.device)

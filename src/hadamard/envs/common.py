@@ -54,31 +54,17 @@ def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
     return chosen
 
 
-def copied(device: torch.device, *arrays: NDArray[Any]) -> list[Tensor]:
-    """Return copies on a device; to a GPU they travel together, and in the background."""
-    if device.type != "cuda":
-        return [torch.from_numpy(array).to(device, copy=True) for array in arrays]
-    starts = [0]
-    for array in arrays:
-        starts.append(-(-(starts[-1] + array.nbytes) // _ALIGNED) * _ALIGNED)
-    # From pinned memory the copy runs in the background; PyTorch keeps the block until then.
-    packed = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=True)
-    for array, start in zip(arrays, starts, strict=False):
-        place = packed[start : start + array.nbytes].numpy()
-        place.view(array.dtype).reshape(array.shape)[...] = array
-    arrived = packed.to(device, non_blocking=True)
-    return [
-        arrived[start : start + array.nbytes].view(_KINDS[array.dtype]).view(array.shape)
-        for array, start in zip(arrays, starts, strict=False)
-    ]
+def copied(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return a copy on a device; the array may be written again at once."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda" and array.nbytes >= _LARGE:
+        # Pinned memory is read in the background; PyTorch keeps the block until then.
+        tensor = tensor.pin_memory()
+    return tensor.to(device, copy=True, non_blocking=True)
 
 
-_ALIGNED = 16
-"""Bytes between which kernels may read several numbers at once."""
-_KINDS = {
-    torch.empty(0, dtype=kind).numpy().dtype: kind
-    for kind in (torch.uint8, torch.bool, torch.int32, torch.int64, torch.float32, torch.float64)
-}
+_LARGE = 1 << 18
+"""Bytes from which pinning pays; less than that the driver keeps aside faster by itself."""
 
 
 class Tally:

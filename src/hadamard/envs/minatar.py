@@ -154,19 +154,18 @@ class MinAtarEnvs:
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            (final_obs,) = copied(self.device, self._stacked()[ended])
+            final_obs = copied(self._stacked()[ended], self.device)
             stride = self.spec.obs_shape[0] * CELLS
             for index in ended.tolist():
                 episodes.append(self._tally.finish(index))
                 self._games[index].reset()
                 self._batch[index] = 0
                 self._render(self._games[index], self._cells, index * stride, self._batch[index])
-        told = copied(self.device, self._stacked(), reward, terminated, truncated)
         return Step(
-            obs=told[0],
-            reward=told[1],
-            terminated=told[2],
-            truncated=told[3],
+            obs=self._observation(),
+            reward=torch.from_numpy(reward),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=bool(truncated.any()),
@@ -215,7 +214,7 @@ class MinAtarEnvs:
             render(game, cells, index * stride, rows)
 
     def _observation(self) -> Tensor:
-        return copied(self.device, self._stacked())[0]
+        return copied(self._stacked(), self.device)
 
     def _stacked(self) -> NDArray[np.uint8]:
         return self._batch.reshape(-1, *self.spec.obs_shape)

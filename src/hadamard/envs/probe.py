@@ -159,7 +159,7 @@ class ProbeEnvs:
         return signed if self.name == "action" else signed * self._side
 
     def _everywhere(self, value: bool) -> Tensor:
-        return torch.full((self.num_envs,), value, device=self.device)
+        return torch.full((self.num_envs,), value)
 
     def reset(self) -> Tensor:
         """Start new episodes everywhere; the random generator goes on."""
@@ -191,7 +191,7 @@ class ProbeEnvs:
             self._begin()
         return Step(
             obs=self._observe(),
-            reward=reward.to(self.device),
+            reward=reward,
             terminated=self._everywhere(ended and not truncated),
             truncated=self._everywhere(truncated),
             final_index=final_index,

@@ -169,13 +169,11 @@ class WorkerEnvs:
             episodes += worker_episodes
         shared = self._shared
         index = torch.tensor(final) if final else None
-        written = (shared.obs, shared.reward, shared.terminated, shared.truncated)
-        told = copied(self.device, *(part.numpy() for part in written))
         return Step(
-            obs=told[0],
-            reward=told[1],
-            terminated=told[2],
-            truncated=told[3],
+            obs=copied(shared.obs.numpy(), self.device),
+            reward=shared.reward.clone(),
+            terminated=shared.terminated.clone(),
+            truncated=shared.truncated.clone(),
             final_index=index,
             final_obs=None if index is None else shared.final_obs[index].to(self.device),
             any_truncated=any_truncated,
