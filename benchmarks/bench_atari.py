@@ -5,7 +5,7 @@
     python benchmarks/bench_atari.py --peer "CleanRL" "python cleanrl/pqn_atari.py"
     python benchmarks/bench_atari.py --grow net.width=128 net.width=512 net.width=2048
 
-Everything takes turns in one run, and the middle of three turns is reported:
+Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
 
 - the limit: environments alone with random actions, in one process and spread over several;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
@@ -14,8 +14,9 @@ Everything takes turns in one run, and the middle of three turns is reported:
   several seeds at once, each on a stream of its own (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns.
 
-With ``--grow`` it measures instead how all of that changes with a setting: one row for each,
-several settings of a row joined by a +, as in ``algo.num_envs=512+algo.minibatches=128``.
+With ``--grow`` it measures instead how speed and the cost of an update change with a setting: one
+row for each, several settings of a row joined by a +, as in
+``algo.num_envs=512+algo.minibatches=128``.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from typing import Any
 import torch
 
 from hadamard import envs
-from hadamard.experiments.bench import PARTS, Lane, Timing
+from hadamard.core.config import overridden
+from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
 from hadamard.trainer import make_agent
 from timing import machine, print_kernels
 
-VARIANTS = ("ReLU", "tanh + HR")
-TURNS = 3
+COMPARED = ("ReLU", "tanh + HR")
 
 
 class Alone:
@@ -114,7 +115,7 @@ class Updates:
     def seconds(self, count: int, learners: Sequence[Any] = ()) -> float:
         """Time updates in a row; those of several learners, each on a stream of its own."""
         each = learners or [self.learn]
-        streams = [torch.cuda.Stream() if learners else None for _ in each]
+        streams = [torch.cuda.Stream() if len(learners) > 1 else None for _ in each]
         start = time.perf_counter()
         for _ in range(count):
             for learn, stream in zip(each, streams, strict=True):
@@ -124,7 +125,7 @@ class Updates:
             torch.cuda.synchronize()
         return (time.perf_counter() - start) / count
 
-    def of_seeds(self, lane: Lane, seeds: int, count: int) -> float:
+    def of_seeds(self, lane: Lane, seeds: int, count: int, turns: int) -> float:
         """Return how many times as long as one learner several take."""
         trainer = lane.trainer
         agents: list[Any] = [
@@ -136,7 +137,7 @@ class Updates:
             learn(*self.batch)
         torch.cuda.synchronize()
         ratios = [
-            self.seconds(count, learners) / self.seconds(count, learners[:1]) for _ in range(TURNS)
+            self.seconds(count, learners) / self.seconds(count, learners[:1]) for _ in range(turns)
         ]
         return statistics.median(ratios)
 
@@ -175,23 +176,28 @@ def draw(saved: dict[str, Any], path: str) -> None:
 
 
 def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
-    """Print a row for each of the settings asked for."""
-    print(f"{'':<48}{'alone':>10}" + "".join(f"{v:>12}{'update':>11}" for v in VARIANTS))
+    """Print a row for each of the settings asked for; HR's update is timed on the same batches."""
+    print(f"{'':<48}{'alone':>10}{'ReLU':>10}{'limit':>8}{'update':>12}{'with HR':>12}")
     for text in asked.grow:
         settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
-        cells = []
-        for variant in VARIANTS:
-            with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-                place = Path(folder) / "run"
-                lane = Lane(asked.algorithm, asked.env, variant, asked.device, place, settings)
-                stack.enter_context(closing(lane))
-                count, workers = lane.trainer.envs.num_envs, lane.trainer.spec.train.env_workers
-                rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(TURNS))
-                took = Updates(lane).seconds(asked.updates)
-                cells.append(f"{rate:>12,.0f}{took * 1e3:>8.3f} ms")
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            place = Path(folder) / "run"
+            lane = Lane(asked.algorithm, asked.env, "ReLU", asked.device, place, settings)
+            stack.enter_context(closing(lane))
+            trainer = lane.trainer
+            count, workers = trainer.envs.num_envs, trainer.spec.train.env_workers
+            rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(asked.turns))
+            updates = Updates(lane)
+            spec = overridden(trainer.spec, VARIANTS["tanh + HR"])
+            rival: Any = make_agent(asked.algorithm, spec, trainer.envs, trainer.device)
+            took = []
+            for learn in (updates.learn, rival.learn):
+                updates.seconds(2, [learn])  # captured, and warm
+                took.append(updates.seconds(asked.updates, [learn]))
         with closing(Alone(asked.env, count, workers)) as alone:
-            limit = alone.rate(asked.seconds)
-        print(f"{text:<48}{limit:>10,.0f}" + "".join(cells), flush=True)
+            limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
+        row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
+        print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -208,6 +214,7 @@ def main() -> None:
     parser.add_argument("--env", default="atari/Breakout")
     parser.add_argument("--algorithm", default="pqn", choices=["dqn", "ppo", "pqn"])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--turns", type=int, default=3, help="the middle one is reported")
     parser.add_argument("--seeds", type=int, default=5, help="learners at once on a GPU; 0: none")
     parser.add_argument("--layouts", nargs="*", type=int, help="processes to try for the limit")
     parser.add_argument("--profile", action="store_true", help="say where an update's time goes")
@@ -229,7 +236,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lanes = {}
-        for variant in VARIANTS:
+        for variant in COMPARED:
             start = time.perf_counter()
             lane = Lane(
                 asked.algorithm, asked.env, variant, asked.device, Path(folder) / variant, changes
@@ -247,7 +254,7 @@ def main() -> None:
         limits: dict[int, list[float]] = {workers: [] for workers in layouts}
         turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
         peers: dict[str, list[float]] = {name: [] for name, _ in asked.peer}
-        for turn in range(TURNS):
+        for turn in range(asked.turns):
             for workers, alone in layouts.items():
                 limits[workers].append(alone.rate(asked.seconds))
             for variant, lane in lanes.items():
@@ -267,7 +274,9 @@ def main() -> None:
         print(
             f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS)
         )
-        middle = {name: sorted(ts, key=lambda t: t.rate)[TURNS // 2] for name, ts in turns.items()}
+        middle = {
+            name: sorted(ts, key=lambda t: t.rate)[asked.turns // 2] for name, ts in turns.items()
+        }
         for variant, timing in middle.items():
             row = f"{variant:<12}{timing.rate:>10,.0f}{timing.rate / limit:>8.0%}"
             row += f"{timing.rate / middle['ReLU'].rate:>8.2f}"
@@ -284,7 +293,7 @@ def main() -> None:
             Path(asked.save).write_text(json.dumps(saved, indent=1))
         updates = {variant: Updates(lane) for variant, lane in lanes.items()}
         times: dict[str, list[float]] = {variant: [] for variant in updates}
-        for _ in range(TURNS + 2):
+        for _ in range(asked.turns + 2):
             for variant, update in updates.items():
                 times[variant].append(update.seconds(asked.updates))
         plain = statistics.median(times["ReLU"])
@@ -296,7 +305,7 @@ def main() -> None:
                 print_kernels(f"one update, {variant}", functools.partial(update.seconds, 1))
         if asked.seeds and trainer.device.type == "cuda":
             for variant, update in updates.items():
-                ratio = update.of_seeds(lanes[variant], asked.seeds, asked.updates)
+                ratio = update.of_seeds(lanes[variant], asked.seeds, asked.updates, asked.turns)
                 print(f"updates of {asked.seeds} seeds at once, {variant}: {ratio:.2f}x one's")
 
 
