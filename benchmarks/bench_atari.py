@@ -52,8 +52,9 @@ COMPARED = ("ReLU", "tanh + HR")
 class Alone:
     """Environments with random actions and nobody who learns."""
 
-    def __init__(self, env: str, count: int, workers: int) -> None:
-        self.envs = envs.make(env, 0, count, workers=workers)
+    def __init__(self, env: str, count: int, device: torch.device, workers: int) -> None:
+        # On the learner's device: stacking frames on a CPU would count as the environments' time.
+        self.envs = envs.make(env, 0, count, device, workers=workers)
         self.envs.reset()
         self.actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
 
@@ -194,7 +195,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             for learn in (updates.learn, rival.learn):
                 updates.seconds(2, [learn])  # captured, and warm
                 took.append(updates.seconds(asked.updates, [learn]))
-        with closing(Alone(asked.env, count, workers)) as alone:
+        with closing(Alone(asked.env, count, trainer.device, workers)) as alone:
             limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
         row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
         print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
@@ -247,7 +248,7 @@ def main() -> None:
         count = trainer.envs.num_envs
         cores = len(os.sched_getaffinity(0))
         layouts = {
-            workers: stack.enter_context(closing(Alone(asked.env, count, workers)))
+            workers: stack.enter_context(closing(Alone(asked.env, count, trainer.device, workers)))
             for workers in (asked.layouts or (0, 2, 4, 8, 16))
             if workers <= min(cores, count)
         }

@@ -542,10 +542,10 @@ def test_fast_atari_keeps_the_learner_and_starts_new_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    more = {**ATARI, "--algo.replay-capacity": 1_000}
-    assert killed(signal.SIGTERM, "step", 77, words("dqn", path, "atari/Pong", **more)) == 75
+    more = {**ATARI, "--algo.replay-capacity": 1_000, "--algo.num-envs": 2}
+    assert killed(signal.SIGTERM, "step", 78, words("dqn", path, "atari/Pong", **more)) == 75
     step, saved = checkpoint.read(checkpoint.newest(path / "checkpoints"))
-    assert step == 77
+    assert step == 78
     before = {stream: list(Run.open(path).rows(stream)) for stream in STREAMS}
 
     kept: dict[str, Any] = {}
@@ -553,7 +553,7 @@ def test_fast_atari_keeps_the_learner_and_starts_new_games(
 
     def loading(self: train.Trainer) -> None:
         load(self)
-        for name in ("network", "target", "optimiser", "random", "counters"):
+        for name in ("network", "target", "optimiser", "random", "luck", "counters"):
             restored = self.agent.parts[name].state_dict()
             assert_same({**restored}, saved[f"agent.{name}"], name)
         kept["trainer"], kept["obs"] = self, self.obs.clone()
@@ -564,8 +564,8 @@ def test_fast_atari_keeps_the_learner_and_starts_new_games(
     first = kept["obs"][0]
     assert not first[:3].any()  # a game's first stack is black but for its last frame
     assert first[3].any()
-    replay, cut = kept["trainer"].agent.replay, saved["agent.replay"]["pushed"][0]
-    assert kept["pushed"] == [cut + 4]
+    replay, (cut, other) = kept["trainer"].agent.replay, saved["agent.replay"]["pushed"]
+    assert kept["pushed"] == [cut + 4, other + 4]
     # The last state before the cut has no successor, and no stack reaches across.
     assert replay.usable[0, cut - 5 : cut + 5].tolist() == [True] * 4 + [False] * 4 + [True] * 2
     rows = {stream: list(Run.open(path).rows(stream)) for stream in STREAMS}
