@@ -171,7 +171,8 @@ def draw(saved: dict[str, Any], path: str) -> None:
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.12)
-    axes.set_xlabel(f"milliseconds for a step of all {count} environments")
+    stepped = "one environment" if count == 1 else f"all {count} environments"
+    axes.set_xlabel(f"milliseconds for a step of {stepped}")
     figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
     figure.savefig(path, dpi=160)
 
