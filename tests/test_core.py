@@ -1289,10 +1289,9 @@ def recycled_parts(network: QNetwork, chosen: list[list[int]]) -> dict[str, tupl
         for neuron in neurons:
             for parameter in layer.layer.parameters():
                 found[names[id(parameter)]][0][neuron::width] = True
-            per_output = reader.shape[1] // layer.outputs
             for output in range(neuron, layer.outputs, width):
-                inputs = slice(output * per_output, (output + 1) * per_output)
-                found[names[id(reader)]][1][:, inputs] = True
+                # Behind a flattening, a channel is one input of each position.
+                found[names[id(reader)]][1][:, output :: layer.outputs] = True
     return found
 
 
@@ -1326,7 +1325,9 @@ def test_redo_recycles_the_dormant_neurons_and_nothing_else(
     x = obs.float() / (255 if env.frames > 1 else 1)
     with torch.no_grad():
         for layer in layers:
-            x = layer(x.flatten(1) if isinstance(layer.affine, nn.Linear) else x)
+            if isinstance(layer.affine, nn.Linear) and x.dim() == 4:
+                x = x.permute(0, 2, 3, 1).flatten(1)
+            x = layer(x)
             size = x.abs().numpy().swapaxes(0, 1).reshape(x.shape[1], -1).mean(1)
             width = min(len(layer.affine.weight), layer.outputs)
             low = (size / size.mean() <= 0.01).reshape(-1, width).all(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,6 +183,36 @@ def test_readers_are_found_through_any_layout_and_not_imagined() -> None:
     layer = diagnose(net, x)["2"]
     assert layer.readers == ("4",)  # Flatten makes a copy here
     assert layer.live_contribution == pytest.approx(expected.live_contribution, rel=1e-4)
+
+
+@pytest.mark.parametrize("positions", ["samples", "neurons"])
+def test_feature_maps_flattened_with_channels_last(positions: Any) -> None:
+    class Net(nn.Module):
+        """The same network, but for the order of the dense layer's inputs."""
+
+        def __init__(self, last: bool) -> None:
+            super().__init__()
+            self.conv, self.act, self.head = nn.Conv2d(1, 5, 3), nn.Tanh(), nn.Linear(5 * 4 * 3, 2)
+            self.last = last
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.act(self.conv(x))
+            result: Tensor = self.head((x.movedim(1, -1) if self.last else x).flatten(1))
+            return result
+
+    first, last = Net(last=False), Net(last=True)
+    with torch.no_grad():
+        first.conv.bias[:2] = 9.0  # two channels are stuck
+    last.load_state_dict(first.state_dict())
+    weight = first.head.weight.detach().view(2, 5, 4, 3)
+    last.head.weight.data = weight.movedim(1, -1).flatten(1)
+    x = torch.randn(200, 1, 6, 5)
+    torch.testing.assert_close(last(x), first(x))
+    expected, found = (diagnose(net, x, positions=positions)["act"] for net in (first, last))
+    assert found.readers == expected.readers == ("head",)
+    assert expected.dormant > 0
+    for part in ("live_contribution", "dormant_contribution", "bias_contribution"):
+        assert getattr(found, part) == pytest.approx(getattr(expected, part), rel=1e-5)
 
 
 def test_heads_on_one_trunk_count_together() -> None:

@@ -575,6 +575,17 @@ def test_fast_atari_keeps_the_learner_and_starts_new_games(
         assert rows[stream][: len(before[stream])] == before[stream]
 
 
+def test_weights_of_another_order_are_not_read(
+    whole: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = Run.open(whole("ppo")).config
+    del values["format"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    for words in (["train", "--resume"], ["evaluate"]):
+        assert cli.main([*words, str(tmp_path)]) == 2
+        assert "another version of hadamard" in capsys.readouterr().err
+
+
 def test_a_run_of_another_version_is_not_resumed(
     whole: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hadamard.core import discover, machine
 from hadamard.core.config import RunSpec, flattened, from_dict, overridden, to_dict
-from hadamard.core.run import Run, RunError
+from hadamard.core.run import FORMAT, Run, RunError
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.defaults import overrides
 from hadamard.progress import Progress, Together, make_progress
@@ -148,6 +148,11 @@ def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
     """Open a run folder and read its settings."""
     run = Run.open(path)
     config = run.config
+    if config.get("format") != FORMAT:
+        raise RunError(
+            f"{run.path} was made by another version of hadamard, whose networks read their "
+            "features in another order: train it anew (its report can still be made)"
+        )
     algorithm: str = config["algorithm"]
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     try:

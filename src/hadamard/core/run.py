@@ -27,6 +27,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+FORMAT = 2
+"""What a checkpoint's weights mean; 1 (unnamed) flattened images channel by channel."""
 STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
 _PACKAGES = (
     "hadamard-rl",
@@ -69,7 +71,7 @@ class Run:
             )
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock()
-        record = {**config, "versions": _versions(), "commit": _commit()}
+        record = {**config, "format": FORMAT, "versions": _versions(), "commit": _commit()}
         write_atomically(run.path / "config.json", json.dumps(record, indent=2) + "\n")
         return run
 

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from hadamard.health.bias import AFFINE
 from hadamard.health.dormant import Kind
+from hadamard.health.samples import resolve_feature_dim
 
 M = TypeVar("M", bound=nn.Module)
 LayerChoice = str | Sequence[str] | Callable[[str, nn.Module], bool]
@@ -61,6 +62,17 @@ def mark(module: M, kind: Kind = "auto") -> M:
     return module
 
 
+Order = Literal["features first", "features last"]
+
+
+class Reader(NamedTuple):
+    """A layer that takes a representation as its input, and in which order where it is flat."""
+
+    name: str
+    layer: nn.Module
+    order: Order
+
+
 @dataclass
 class Representation:
     """One hidden representation as it was during the forward pass."""
@@ -72,18 +84,25 @@ class Representation:
     original: Tensor
     feature_dim: int | None = None
     """Which dimension holds the features, where its shape does not tell."""
-    readers: list[tuple[str, nn.Module]] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
     """The affine layers that took it as their input."""
 
-    def is_read_as(self, x: Tensor) -> bool:
-        """Say whether ``x`` is this representation, as it is or flattened."""
+    def order_in(self, x: Tensor) -> Order | None:
+        """Say how ``x`` is this representation, as it is or flattened; None: it is not."""
         original = self.original
         if x is original:
-            return True
+            return "features first"
         if x.shape == original.shape:  # passed through Identity, or a dropout that is off
-            return x.data_ptr() == original.data_ptr() and x.stride() == original.stride()
-        flat = self.values.flatten(1)
-        return x.shape == flat.shape and x.dtype == flat.dtype and torch.equal(x, flat)
+            same = x.data_ptr() == original.data_ptr() and x.stride() == original.stride()
+            return "features first" if same else None
+        orders: dict[Order, Tensor] = {"features first": self.values}
+        if self.values.dim() > 2 and resolve_feature_dim(self.values, self.feature_dim) == 1:
+            orders["features last"] = self.values.movedim(1, -1)
+        for order, values in orders.items():
+            flat = values.flatten(1)
+            if x.shape == flat.shape and x.dtype == flat.dtype and torch.equal(x, flat):
+                return order
+        return None
 
 
 def _kind_of(module: nn.Module) -> Kind:
@@ -171,8 +190,9 @@ class _Recorder(TorchFunctionMode):
         self._last_affine = module
         if args and isinstance(args[0], Tensor):
             for representation in self.found:
-                if representation.is_read_as(args[0]):
-                    representation.readers.append((name, module))
+                order = representation.order_in(args[0])
+                if order is not None:
+                    representation.readers.append(Reader(name, module, order))
 
     def on_any_output(self, name: str, _module: Any, _args: Any, output: Any) -> None:
         if isinstance(output, Tensor):

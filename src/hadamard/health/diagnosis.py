@@ -348,12 +348,16 @@ def _measure(
 
 def _splits(representation: Representation, values: Tensor, mask: Tensor) -> dict[str, HiddenBias]:
     """Split the output of every affine layer that reads the representation."""
-    return {
-        name: hidden_bias(
-            values.to(layer.get_parameter("weight").dtype), layer, mask, representation.feature_dim
-        )
-        for name, layer in representation.readers
-    }
+    splits = {}
+    for name, layer, order in representation.readers:
+        read, stuck, feature_dim = values, mask, representation.feature_dim
+        if order == "features last":
+            read, feature_dim = values.movedim(1, -1), values.dim() - 1
+            if len(mask) != values.shape[1]:  # one neuron for each position
+                stuck = mask.view(values.shape[1:]).movedim(0, -1).flatten()
+        read = read.to(layer.get_parameter("weight").dtype)
+        splits[name] = hidden_bias(read, layer, stuck, feature_dim)
+    return splits
 
 
 def _contributions(splits: Sequence[HiddenBias]) -> tuple[float | None, ...]:

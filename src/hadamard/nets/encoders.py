@@ -23,7 +23,10 @@ _LAST = {"hadamard2": ("hadamard", 2), "widened": ("widened", 1)}
 
 
 class Encoder(nn.Module):
-    """Hidden layers in a row; images are flattened before the first dense layer."""
+    """Hidden layers in a row; images are flattened before the first dense layer.
+
+    As they lie in memory, that is with the channels of each position side by side: no copy.
+    """
 
     def __init__(self, hidden: Sequence[Hidden], flatten_before: int, scale: float) -> None:
         super().__init__()
@@ -50,7 +53,9 @@ class Encoder(nn.Module):
         if self.scale != 1.0:
             x = x * self.scale
         for i, layer in enumerate(self.hidden):
-            x = layer(x.flatten(1) if i == self.flatten_before else x)
+            if i == self.flatten_before and x.dim() == 4:
+                x = x.movedim(1, -1).flatten(1)
+            x = layer(x)
         return x
 
 

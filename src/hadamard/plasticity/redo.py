@@ -61,8 +61,10 @@ class ReDo:
         for reader in hidden.readers:
             weight = reader.get_parameter("weight")
             for tensor in (weight, *moments(self.optimiser, weight)):
-                # Behind a flattening, each channel is many neighbouring inputs.
-                tensor.view(len(tensor), len(outputs), -1)[:, outputs] = 0
+                if tensor.dim() == 2:  # of a flattened image: all channels of each position
+                    tensor.view(len(tensor), -1, len(outputs))[:, :, outputs] = 0
+                else:
+                    tensor[:, outputs] = 0
         return int(chosen.sum())
 
 
