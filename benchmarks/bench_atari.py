@@ -2,7 +2,7 @@
 
     python benchmarks/bench_atari.py                           # PQN on atari/Breakout
     python benchmarks/bench_atari.py --env minatar/breakout --algorithm dqn --set train.compile=on
-    python benchmarks/bench_atari.py --peer "CleanRL" "python cleanrl/pqn_atari.py"
+    python benchmarks/bench_atari.py --peer CleanRL "python benchmarks/peer.py --period 32 SCRIPT"
     python benchmarks/bench_atari.py --grow net.width=128 net.width=512 net.width=2048
 
 Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
@@ -12,7 +12,8 @@ Everything takes turns in one run, and the middle of three turns is reported (``
 - where the time goes, in a turn of its own that waits for the device after learning;
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
   several seeds at once, each on a stream of its own (``hadamard train --seeds``);
-- peers: any command that prints a last ``SPS: number``, run between our turns.
+- peers: any command that prints a last ``SPS: number``, run between our turns; ``peer.py`` lets
+  other projects' scripts do so on the same emulators.
 
 With ``--grow`` it measures instead how speed and the cost of an update change with a setting: one
 row for each, several settings of a row joined by a +, as in

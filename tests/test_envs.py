@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -831,3 +832,31 @@ def test_a_copied_array_may_be_written_again(shape: tuple[int, int], device: str
     array.fill(1)
     assert copy.device.type == device
     assert torch.equal(copy.cpu(), expected)
+
+
+@needs_atari
+def test_a_peers_script_is_timed_on_the_same_emulators(tmp_path: Path) -> None:
+    script = tmp_path / "peer_script.py"
+    script.write_text("""
+import sys
+import envpool, gym, wandb
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+
+wandb.init(project="x")
+SummaryWriter("y").add_scalar("z", 1, 2)
+envs = gym.Wrapper(envpool.make("Breakout-v5", env_type="gym", num_envs=2, reward_clip=True))
+assert envs.reset().shape == (2, 4, 84, 84)
+for _ in range(1_000_000):
+    obs, reward, done, info = envs.step(np.zeros(2, dtype=np.int64))
+    assert obs.shape == (2, 4, 84, 84) and set(info) > {"lives", "reward"} and sys.argv[1] == "--ours"
+""")
+    peer = Path(__file__).parents[1] / "benchmarks" / "peer.py"
+    words = [sys.executable, peer, "--period", "3", "--warm", "2", "--seconds", "0.1"]
+    words += ["--replace", "1_000_000", "9_999_999", script, "--ours"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert float(done.stdout.split("SPS: ")[1]) > 0
+    words[words.index("1_000_000")] = "never said"
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "has no 'never said'" in refused.stderr
