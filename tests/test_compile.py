@@ -62,8 +62,8 @@ def test_compiled_learning_is_eager_learning(
 ) -> None:
     net = {"layer": layer, "activation": activation, "norm": norm}
     difference, moved = apart(algorithm, torch.float32, 100, **net)
-    assert moved > 0.005
     assert difference < 2e-6
+    assert moved > 0.002  # a thousand times as far
 
 
 def test_a_thousand_compiled_updates_are_eager_ones() -> None:

@@ -220,7 +220,7 @@ def test_redo_forgets_the_same_moments() -> None:
         learn()
     assert_equal()
     redos = [
-        ReDo(net, made, tau=0.5, period=1) for net, made in ((apart, optimiser), (together, whole))
+        ReDo(net, made, tau=0.9, period=1) for net, made in ((apart, optimiser), (together, whole))
     ]
     before = [p.detach().clone() for p in together.parameters()]
     for redo in redos:
