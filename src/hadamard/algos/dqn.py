@@ -52,8 +52,7 @@ class Config:
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"
-    """Where the frames are kept. auto: on a GPU, the fastest, if they fill at most half of what is
-    free there, and else in memory."""
+    """Where the frames are kept; auto is on the GPU, if they fill at most half of what is free."""
 
 
 class DQN:

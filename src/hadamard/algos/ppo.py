@@ -157,8 +157,10 @@ class PPO:
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
         told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
-        values = (data["value"], self.look(obs)["value"], data["truncated_value"])
-        data |= self.advantages(*values, *told)
+        reward, terminated, truncated = told
+        last_value = self.look(obs)["value"]
+        following = successor_values(data["value"], last_value, truncated, data["truncated_value"])
+        data |= self.advantages(reward, data["value"], following, terminated, truncated)
         before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
@@ -174,18 +176,16 @@ class PPO:
 
     def _advantages(
         self,
-        value: Tensor,
-        last_value: Tensor,
-        truncated_value: Tensor,
         reward: Tensor,
+        value: Tensor,
+        following: Tensor,
         terminated: Tensor,
         truncated: Tensor,
     ) -> Metrics:
-        c, following = self.config, successor_values(value, last_value, truncated, truncated_value)
-        found = generalised_advantages(
-            reward, value, following, terminated, truncated, c.gamma, c.gae_lambda
-        )
-        return {"advantage": found}
+        told = (reward, value, following, terminated, truncated)
+        return {
+            "advantage": generalised_advantages(*told, self.config.gamma, self.config.gae_lambda)
+        }
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, measured = self.loss(*batch)

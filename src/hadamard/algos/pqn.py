@@ -145,8 +145,10 @@ class PQN:
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
         told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
-        values = (data["value"], self.look(obs)["value"], data["truncated_value"])
-        data |= self.returns(*values, *told)
+        reward, terminated, truncated = told
+        last_value = self.look(obs)["value"]
+        following = successor_values(data["value"], last_value, truncated, data["truncated_value"])
+        data |= self.returns(reward, following, terminated, truncated)
         before = self.counters["steps"] - c.num_envs * c.rollout_steps
         rate = linear(c.learning_rate, 0.0, self.total_steps, before)
         optimisers.set_learning_rate(self.optimiser, rate)
@@ -160,17 +162,10 @@ class PQN:
         return metrics
 
     def _returns(
-        self,
-        value: Tensor,
-        last_value: Tensor,
-        truncated_value: Tensor,
-        reward: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
+        self, reward: Tensor, following: Tensor, terminated: Tensor, truncated: Tensor
     ) -> Metrics:
-        c, following = self.config, successor_values(value, last_value, truncated, truncated_value)
-        found = lambda_returns(reward, following, terminated, truncated, c.gamma, c.lambda_)
-        return {"return": found}
+        told = (reward, following, terminated, truncated)
+        return {"return": lambda_returns(*told, self.config.gamma, self.config.lambda_)}
 
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
         loss, value = self.loss(obs, action, returns)

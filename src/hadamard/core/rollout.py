@@ -31,7 +31,7 @@ class Rollout:
         return self.length == self.steps
 
     def add(self, **tensors: Tensor) -> None:
-        """Append one step; what is not told of it stays as it was."""
+        """Append one step."""
         for name, tensor in tensors.items():
             if name not in self.data:
                 self.data[name] = tensor.new_zeros((self.steps, *tensor.shape))
