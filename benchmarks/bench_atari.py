@@ -7,7 +7,8 @@
 
 Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
 
-- the limit: environments alone with random actions, in one process and spread over several;
+- the limit: environments alone with random actions, in one process, spread over several, and
+  in groups that play at once, if the algorithm's do;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
 - where the time goes, in a turn of its own that waits for the device after learning;
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
@@ -43,6 +44,7 @@ import torch
 
 from hadamard import envs
 from hadamard.core.config import overridden
+from hadamard.envs.groups import GroupedEnvs
 from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
 from hadamard.trainer import make_agent
 from timing import machine, print_kernels
@@ -51,21 +53,29 @@ COMPARED = ("ReLU", "tanh + HR")
 
 
 class Alone:
-    """Environments with random actions and nobody who learns."""
+    """Environments with random actions and nobody who learns; groups of them play at once."""
 
-    def __init__(self, env: str, count: int, device: torch.device, workers: int) -> None:
+    def __init__(
+        self, env: str, count: int, device: torch.device, workers: int, groups: int = 1
+    ) -> None:
         # On the learner's device: stacking frames on a CPU would count as the environments' time.
-        self.envs = envs.make(env, 0, count, device, workers=workers)
+        self.envs = envs.make(env, 0, count, device, workers=workers, groups=groups)
         self.envs.reset()
-        self.actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
+        self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
+        actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
+        self.actions = [rows.split([g.num_envs for g in self.groups]) for rows in actions]
 
     def rate(self, seconds: float) -> float:
         """Return steps per second."""
         steps, start = 0, time.perf_counter()
+        self.envs.send(torch.cat(self.actions[-1]))
         while time.perf_counter() - start < seconds:
-            self.envs.step(self.actions[steps % 64])
+            for group, action in zip(self.groups, self.actions[steps % 64], strict=True):
+                group.receive()
+                group.send(action)
             steps += 1
-        return steps * self.envs.num_envs / (time.perf_counter() - start)
+        self.envs.receive()
+        return (steps + 1) * self.envs.num_envs / (time.perf_counter() - start)
 
     def close(self) -> None:
         """Stop the environments."""
@@ -189,6 +199,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             stack.enter_context(closing(lane))
             trainer = lane.trainer
             count, workers = trainer.envs.num_envs, trainer.spec.train.env_workers
+            groups = len(trainer.groups)
             rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(asked.turns))
             updates = Updates(lane)
             spec = overridden(trainer.spec, VARIANTS["tanh + HR"])
@@ -197,7 +208,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             for learn in (updates.learn, rival.learn):
                 updates.seconds(2, [learn])  # captured, and warm
                 took.append(updates.seconds(asked.updates, [learn]))
-        with closing(Alone(asked.env, count, trainer.device, workers)) as alone:
+        with closing(Alone(asked.env, count, trainer.device, workers, groups)) as alone:
             limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
         row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
         print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
@@ -249,30 +260,35 @@ def main() -> None:
         trainer = lanes["ReLU"].trainer
         count = trainer.envs.num_envs
         cores = len(os.sched_getaffinity(0))
-        layouts = {
-            workers: stack.enter_context(closing(Alone(asked.env, count, trainer.device, workers)))
+        ways = {
+            f"{workers} processes" if workers else "one process": (workers, 1)
             for workers in (asked.layouts or (0, 2, 4, 8, 16))
             if workers <= min(cores, count)
         }
-        limits: dict[int, list[float]] = {workers: [] for workers in layouts}
+        if len(trainer.groups) > 1:
+            ways[f"{len(trainer.groups)} groups"] = (0, len(trainer.groups))
+        layouts = {
+            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way)))
+            for name, way in ways.items()
+        }
+        limits: dict[str, list[float]] = {name: [] for name in layouts}
         turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
         peers: dict[str, list[float]] = {name: [] for name, _ in asked.peer}
         for turn in range(asked.turns):
-            for workers, alone in layouts.items():
-                limits[workers].append(alone.rate(asked.seconds))
+            for name, alone in layouts.items():
+                limits[name].append(alone.rate(asked.seconds))
             for variant, lane in lanes.items():
                 turns[variant].append(lane.measure(asked.seconds))
             for name, command in asked.peer:
                 peers[name].append(peer(command))
-            rates = {f"alone, {workers}": found[-1] for workers, found in limits.items()}
+            rates = {f"alone, {name}": found[-1] for name, found in limits.items()}
             rates |= {variant: timings[-1].rate for variant, timings in turns.items()}
             rates |= {name: found[-1] for name, found in peers.items()}
             told = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
             print(f"turn {turn + 1}, steps/s: {told}", flush=True)
         limit = max(statistics.median(rates) for rates in limits.values())
-        for workers, found in limits.items():
-            where = f"{workers} processes" if workers else "one process"
-            print(f"{count} environments alone, {where}: {statistics.median(found):,.0f} steps/s")
+        for name, found in limits.items():
+            print(f"{count} environments alone, {name}: {statistics.median(found):,.0f} steps/s")
         parted = {variant: waiting(lane, asked.seconds) for variant, lane in lanes.items()}
         print(
             f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS)

@@ -628,13 +628,17 @@ def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert said == ["highest", chosen]
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_observing_while_environments_play_changes_nothing(
-    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, groups: int, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(name: str) -> tuple[Agent, int, list[dict[str, Any]]]:
         changes = {"run_dir": str(tmp_path / name), "train.steps": 1_280, "train.log_every": 250}
         changes |= {"train.tensorboard": False, "algo.num_envs": 8, "train.greedy_envs": 2}
+        changes |= {"train.env_groups": groups, "device": device}
+        changes |= {"train.compile": "off", "train.conv_search": False}
         changes |= {"algo.update_period": 16} if algorithm == "dqn" else {}
         trainer = Trainer(algorithm, settings(algorithm, "image", changes))
         trainer.open(Run.create(tmp_path / name, {}), Quiet, resume=False)

@@ -711,10 +711,17 @@ def workers() -> Iterator[WorkerEnvs]:
 @pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs the minatar extra")
 def test_workers_play_what_one_process_plays() -> None:
     with open_workers("minatar/asterix") as workers:
-        check_workers(workers)
+        check_parts(workers, "workers")
 
 
-def check_workers(workers: WorkerEnvs) -> None:
+@pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs the minatar extra")
+def test_groups_play_what_each_plays_alone() -> None:
+    with open_envs("minatar/asterix", 3, 5, groups=2) as grouped:
+        check_parts(grouped, "groups")
+
+
+def check_parts(workers: Envs, kind: str) -> None:
+    """Environments made in two parts, with seed 3: three and two of them."""
     first, second = spread(3, 2)
     parts = [minatar.make("asterix", first, 3), minatar.make("asterix", second, 2)]
     assert workers.spec == parts[0].spec
@@ -750,8 +757,8 @@ def check_workers(workers: WorkerEnvs) -> None:
     random = torch.Generator().manual_seed(0)
     actions = [torch.randint(5, (5,), generator=random) for _ in range(300)]
     assert_same(after, [workers.step(action) for action in actions[251:]])
-    with pytest.raises(ValueError, match="workers=1"):
-        workers.load_state_dict({"workers": saved["workers"][:1]})
+    with pytest.raises(ValueError, match=f"{kind}=1"):
+        workers.load_state_dict({kind: saved[kind][:1]})
     with pytest.raises(RuntimeError, match="without send"):
         workers.receive()
 
@@ -795,6 +802,21 @@ def test_a_workers_exception_comes_with_its_traceback(workers: WorkerEnvs) -> No
 def test_workers_are_limited_by_the_environments() -> None:
     with pytest.raises(ValueError, match="1..2.*got 3"):
         make("probe/constant", 0, 2, workers=3)
+
+
+def test_groups_are_limited_by_environments_and_workers() -> None:
+    with pytest.raises(ValueError, match="1..2.*got 3"):
+        make("probe/constant", 0, 2, groups=3)
+    with pytest.raises(ValueError, match="1..2.*got 0"):
+        make("probe/constant", 0, 2, groups=0)
+    with pytest.raises(ValueError, match="divide the 3 worker.*got 2"):
+        make("probe/constant", 0, 4, groups=2, workers=3)
+    with open_envs("probe/constant", 0, 4, groups=2, workers=2) as grouped:
+        grouped.reset()
+        with pytest.raises(ValueError, match="4 actions.*(3,)"):
+            grouped.send(torch.zeros(3, dtype=torch.int64))
+        assert grouped.step(torch.zeros(4, dtype=torch.int64)).reward.tolist() == [1.0] * 4
+    assert not multiprocessing.active_children()
 
 
 def test_workers_die_with_their_parent() -> None:

@@ -48,7 +48,12 @@ OWN: dict[str, dict[str, Any]] = {
         "--redo.period": 20,
         "--redo.tau": 0.3,
     },
-    "ppo": {"--algo.num-envs": 4, "--algo.rollout-steps": 16, "--algo.epochs": 2},
+    "ppo": {
+        "--algo.num-envs": 4,
+        "--algo.rollout-steps": 16,
+        "--algo.epochs": 2,
+        "--train.env-groups": 2,
+    },
     "pqn": {
         "--algo.num-envs": 4,
         "--algo.rollout-steps": 8,

@@ -13,16 +13,20 @@ class GreedyPlay:
     def __init__(self, agent: Agent, envs: Envs) -> None:
         self.agent, self.envs = agent, envs
         self.obs = envs.reset()
+        self.playing = False
 
     def send(self) -> None:
         """Start one step everywhere."""
         action, _ = self.agent.act(self.obs, explore=False)
         self.envs.send(action)
+        self.playing = True
 
     def receive(self) -> tuple[Episode, ...]:
-        """Wait for the step and return the episodes that ended."""
+        """Wait for the step, if one is under way, and return the episodes that ended."""
+        if not self.playing:
+            return ()
         step = self.envs.receive()
-        self.obs = step.obs
+        self.obs, self.playing = step.obs, False
         return step.episodes
 
     def state_dict(self) -> State:

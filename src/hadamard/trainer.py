@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -19,6 +19,7 @@ from hadamard.core.config import RunSpec, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run
 from hadamard.core.types import Agent, Envs, Extra, Metrics, State, Step
+from hadamard.envs.groups import GroupedEnvs, joined
 from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.plasticity.redo import ReDo
 from hadamard.progress import Progress
@@ -67,7 +68,9 @@ class Trainer:
         self.greedy: GreedyPlay | None = None
         self.evaluation: Envs | None = None
         train = spec.train
-        self.envs = self._make_envs(spec.algo.num_envs, 10, train.env_workers)
+        count = spec.algo.num_envs
+        self.envs = self._make_envs(count, 10, train.env_workers, min(train.env_groups, count))
+        self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         try:
             self.agent = make_agent(algorithm, spec, self.envs, self.device)
             if spec.redo.enabled:
@@ -83,11 +86,11 @@ class Trainer:
             raise
         self.recent = analyse.RecentObservations(spec.train, self.device)
         self.obs = torch.empty(0)
-        self._chosen: tuple[Tensor, Extra]
+        self._chosen: list[tuple[Tensor, Extra]] = []  # in groups whose step is under way
         self.summary: dict[str, Any]
 
     def _make_envs(
-        self, count: int, purpose: int, workers: int = 0, *, training: bool = True
+        self, count: int, purpose: int, workers: int = 0, groups: int = 1, *, training: bool = True
     ) -> Envs:
         return envs.make(
             self.spec.env,
@@ -97,6 +100,7 @@ class Trainer:
             training=training,
             exact=self.spec.train.exact_resume,
             workers=workers,
+            groups=groups,
         )
 
     def _redo(self) -> ReDo:
@@ -119,7 +123,7 @@ class Trainer:
     @property
     def settled(self) -> bool:
         """Whether nothing is half done, so that a checkpoint can be taken here."""
-        return self._unobserved is None and self.agent.settled
+        return self._unobserved is None and not self._chosen and self.agent.settled
 
     def state_dict(self) -> State:
         """Return the loop's own state."""
@@ -158,6 +162,7 @@ class Trainer:
                     self._check_finite()  # no action can be drawn from NaN
                     raise
                 if stopping():
+                    self._stopping = True
                     self.observe()
                     if self.settled:
                         self.save()
@@ -205,32 +210,45 @@ class Trainer:
             self.clock.before = row["seconds"]
 
     def start_step(self) -> None:
-        """Choose what to do everywhere, let the environments begin, and observe meanwhile."""
+        """Let the environments begin where they have not, and observe meanwhile."""
         self.recent.add(self.step, self.obs)
-        with self.clock("acting"):
-            self._chosen = self.agent.act(self.obs)
-        with self.clock("stepping"):
-            self.envs.send(self._chosen[0])
+        if not self._chosen:
+            sizes = [group.num_envs for group in self.groups]
+            for group, obs in zip(self.groups, self.obs.split(sizes), strict=True):
+                self._begin(group, obs)
+        self.observe()
         if self.greedy is not None:
             with self.clock("greedy play"):
                 self.greedy.send()
-        self.observe()
+
+    def _begin(self, group: Envs, obs: Tensor) -> None:
+        """Choose what to do in a group, and let it begin."""
+        with self.clock("acting"):
+            self._chosen.append(self.agent.act(obs))
+        with self.clock("stepping"):
+            group.send(self._chosen[-1][0])
 
     def finish_step(self) -> None:
         """Wait for the environments, and do whatever has come due."""
         before, every = self.step, self.spec.train
-        with self.clock("stepping"):
-            step = self.envs.receive()
         self.step += self.envs.num_envs
-        self._unobserved = (self.obs, *self._chosen, step)
-        self.obs = step.obs
-        if self.greedy is not None:
-            with self.clock("greedy play"):
-                self._play_along(self.greedy)
         things = (every.eval_every, every.checkpoint_every, self.recent.every, every.log_every)
         due = [self._due(interval, before) for interval in things]
         # What neither learns nor is looked at now is observed while the environments play on.
-        if not (self.agent.learns_next or any(due) or self.step >= every.steps):
+        ends = self._stopping or self.step >= every.steps
+        quiet = not (self.agent.learns_next or any(due) or ends)
+        chosen, self._chosen = self._chosen, []
+        steps = []
+        for group in self.groups:
+            with self.clock("stepping"):
+                steps.append(group.receive())
+            if quiet and len(self.groups) > 1:
+                self._begin(group, steps[-1].obs)
+        actions, extras = zip(*chosen, strict=True)
+        extra = {name: _joined([e[name] for e in extras]) for name in extras[0]}
+        self._unobserved = (self.obs, _joined(actions), extra, joined(steps))
+        self.obs = self._unobserved[-1].obs
+        if quiet:
             return
         self.observe()
         if due[0]:
@@ -245,10 +263,14 @@ class Trainer:
             self.save()
 
     def observe(self) -> None:
-        """Let the agent take in the newest step, if it has not yet."""
-        if self._unobserved is None:
-            return
-        obs, action, extra, step = self._unobserved
+        """Let the agent take in the newest step, if it has not yet, and see the greedy games."""
+        if self._unobserved is not None:
+            self._observe(*self._unobserved)
+        if self.greedy is not None:
+            with self.clock("greedy play"):
+                self._play_along(self.greedy)
+
+    def _observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> None:
         self._unobserved = None
         for episode in step.episodes:
             self.episodes += 1
@@ -272,6 +294,7 @@ class Trainer:
 
     _stream: torch.cuda.Stream | None = None
     _unobserved: tuple[Tensor, Tensor, Extra, Step] | None = None
+    _stopping = False
     _save_due = False
     _densities_due = False
     _logged = -1
@@ -433,6 +456,10 @@ class Clock:
         """Return a row of timing.jsonl: this process's seconds by part."""
         parts = {name: round(seconds, 3) for name, seconds in self.spent.items()}
         return {"step": step, "seconds": round(self.seconds, 3), "parts": parts}
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def mean(values: deque[float]) -> float | None:

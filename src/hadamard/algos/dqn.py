@@ -121,7 +121,7 @@ class DQN:
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily."""
         epsilon = self.epsilon if explore else 0.0
-        self.ahead += self.num_envs if explore else 0
+        self.ahead += len(obs) if explore else 0
         action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, self.random.generator)
         return action, {}
 

@@ -109,7 +109,7 @@ class PQN:
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily, and remember the best value."""
         epsilon = self.epsilon if explore else 0.0
-        self.ahead += self.num_envs if explore else 0
+        self.ahead += len(obs) if explore else 0
         action, seen = epsilon_greedy(
             self.look, obs, self.num_actions, epsilon, self.random.generator
         )

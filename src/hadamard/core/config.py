@@ -79,6 +79,9 @@ class TrainSpec:
     on: on the CPU too, which needs a C++ compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
+    env_groups: int = 1
+    """Groups of environments, of which one is acted on while the others play.
+    It pays where environments play in the background (pqn and ppo on Atari: 2)."""
     tensorboard: bool = True
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None
@@ -121,6 +124,7 @@ class RunSpec(Generic[C]):
             "train.steps": self.train.steps,
             "train.log-every": self.train.log_every,
             "train.eval-episodes": self.train.eval_episodes,
+            "train.env-groups": self.train.env_groups,
             "net.width": self.net.width,
             "redo.period": self.redo.period,
         }

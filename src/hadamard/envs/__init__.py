@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from hadamard.core.types import Envs
+from hadamard.envs.common import spread
 
 __all__ = [
     "MissingExtra",
@@ -148,12 +149,14 @@ def make(
     training: bool = True,
     exact: bool = False,
     workers: int = 0,
+    groups: int = 1,
 ) -> Envs:
     """Make a batch of environments by name.
 
     Args:
         name: ``suite/task``; upper and lower case, dashes and underscores do not matter.
-        seed: Everything random in the environments follows from it (and from ``workers``).
+        seed: Everything random in the environments follows from it (and from ``workers`` and
+            ``groups``).
         num_envs: How many are stepped together.
         device: Where observations, rewards and ends are handed over.
         training: Whether to apply what the protocol applies in training only (on Atari, clipped
@@ -161,10 +164,22 @@ def make(
         exact: Ask for environments whose state can be saved and restored exactly, where the
             suite has a slower form that can.
         workers: Spread the environments over this many processes; 0 keeps them in this one.
+        groups: Make a ``GroupedEnvs`` of this many, which can also be stepped one by one.
     """
     suite, task = _resolve(name)
     if workers < 0:
         raise ValueError(f"workers must be 0 (none) or more, got {workers}")
+    if groups != 1:
+        return _grouped(
+            f"{suite}/{task}",
+            seed,
+            num_envs,
+            device,
+            groups,
+            workers,
+            training=training,
+            exact=exact,
+        )
     if workers:
         from hadamard.envs.workers import WorkerEnvs
 
@@ -181,3 +196,33 @@ def make(
         )
     envs: Envs = _suite(suite).make(task, seed, num_envs, device, training=training, exact=exact)
     return envs
+
+
+def _grouped(
+    name: str,
+    seed: int,
+    num_envs: int,
+    device: torch.device | str,
+    groups: int,
+    workers: int,
+    **options: bool,
+) -> Envs:
+    from hadamard.envs.groups import GroupedEnvs
+
+    if not 1 <= groups <= num_envs or workers % groups:
+        raise ValueError(
+            f"groups (--train.env-groups) must lie in 1..{num_envs}, as many as there are "
+            f"environments at most, and divide the {workers} worker processes, got {groups}"
+        )
+    share, more = divmod(num_envs, groups)
+    made: list[Envs] = []
+    try:
+        for group, group_seed in enumerate(spread(seed, groups)):
+            count = share + (group < more)
+            part = make(name, group_seed, count, device, workers=workers // groups, **options)
+            made.append(part)
+    except BaseException:
+        for part in made:
+            part.close()
+        raise
+    return GroupedEnvs(made)
