@@ -82,12 +82,16 @@ class Alone:
         self.envs.close()
 
 
+class PeerFailure(RuntimeError):
+    """Another program did not tell its speed."""
+
+
 def peer(command: str) -> float:
     """Run another program and return the last steps per second it told."""
     done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
     told = re.findall(r"sps\W+([\d.]+)", done.stdout, flags=re.IGNORECASE)
     if done.returncode or not told:
-        raise SystemExit(f"{command!r} ended with {done.returncode}: {done.stderr[-500:]}")
+        raise PeerFailure(f"{command!r} ended with {done.returncode}: {done.stderr[-500:]}")
     return float(told[-1])
 
 
@@ -280,7 +284,13 @@ def main() -> None:
             for variant, lane in lanes.items():
                 turns[variant].append(lane.measure(asked.seconds))
             for name, command in asked.peer:
-                peers[name].append(peer(command))
+                if name not in peers:
+                    continue
+                try:
+                    peers[name].append(peer(command))
+                except PeerFailure as trouble:  # what else was measured is not lost
+                    print(f"{name} is left out: {trouble}")
+                    del peers[name]
             rates = {f"alone, {name}": found[-1] for name, found in limits.items()}
             rates |= {variant: timings[-1].rate for variant, timings in turns.items()}
             rates |= {name: found[-1] for name, found in peers.items()}
