@@ -6,10 +6,11 @@
 
 Meant for ``bench_atari.py --peer NAME COMMAND``. The script runs unchanged but for what it imports:
 ``envpool`` and Gymnasium's ``SyncVectorEnv`` of Atari games are ale-py's vector environment, with
-the rules of training; ``gym``, ``wandb`` and TensorBoard's writer do nothing. ``--period`` steps of
-all environments are one iteration of the script; ``--warm`` iterations are left out, whole ones
-are timed for ``--seconds``, ``SPS: number`` is printed, and the script ends there. ``--replace``
-changes a piece of its text, for a script that is older than the packages it runs with.
+the rules of training; ``envpool`` of a task such as ``minatar/breakout`` is our environment of that
+name; ``gym``, ``wandb`` and TensorBoard's writer do nothing. ``--period`` steps of all environments
+are one iteration of the script; ``--warm`` iterations are left out, whole ones are timed for
+``--seconds``, ``SPS: number`` is printed, and the script ends there. ``--replace`` changes a piece
+of its text, for a script that is older than the packages it runs with, or of another network.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces, vector
 from numpy.typing import NDArray
 
@@ -123,6 +125,43 @@ class Pool:
         self.env.close()
 
 
+class OwnPool:
+    """The same of our environments of any suite, where a task is named ``suite/task``."""
+
+    meter: Meter
+
+    def __init__(self, task: str, *_: Any, num_envs: int = 1, seed: int = 0, **__: Any) -> None:
+        from hadamard import envs
+
+        self.envs = envs.make(task, seed, num_envs)
+        self.num_envs = num_envs
+        spec = self.envs.spec
+        self.action_space = spaces.Discrete(spec.num_actions)
+        self.observation_space = spaces.Box(0, 255, spec.obs_shape, np.uint8)
+
+    def reset(self, **_: Any) -> NDArray[Any]:
+        """Start new episodes."""
+        return self.envs.reset().numpy()
+
+    def step(self, action: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Play a step, as old gym has it."""
+        self.meter.tick(self.num_envs)
+        step = self.envs.step(torch.as_tensor(np.asarray(action)))
+        reward, done = step.reward.numpy(), (step.terminated | step.truncated).numpy()
+        nothing = np.zeros(self.num_envs, np.int32)
+        values = (reward, done.astype(np.int32), nothing, nothing, nothing)
+        return step.obs.numpy(), reward, done, dict(zip(INFO, values, strict=True))
+
+    def close(self) -> None:
+        """Free the environments."""
+        self.envs.close()
+
+
+def make_pool(task: str, *words: Any, **settings: Any) -> Pool | OwnPool:
+    """Do as ``envpool.make`` does."""
+    return (OwnPool if "/" in task else Pool)(task, *words, **settings)
+
+
 class SingleGame:
     """What Gymnasium's ``SyncVectorEnv`` of one game hands to CleanRL's DQN."""
 
@@ -192,8 +231,8 @@ def main() -> None:
         if old not in text:
             parser.error(f"--replace: {asked.script} has no {old!r}")
         text = text.replace(old, new)
-    Pool.meter = Meter(asked)
-    stand_in("envpool", make=Pool)
+    Pool.meter = OwnPool.meter = Meter(asked)
+    stand_in("envpool", make=make_pool)
     stand_in("gym", Wrapper=Wrapper, spaces=spaces, __version__="0.23.1")
     stand_in("wandb", init=Silent, log=Silent)
     stand_in("torch.utils.tensorboard", SummaryWriter=Silent)

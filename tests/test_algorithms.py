@@ -634,6 +634,8 @@ def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_observing_while_environments_play_changes_nothing(
     algorithm: str, groups: int, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+
     def run(name: str) -> tuple[Agent, int, list[dict[str, Any]]]:
         changes = {"run_dir": str(tmp_path / name), "train.steps": 1_280, "train.log_every": 250}
         changes |= {"train.tensorboard": False, "algo.num_envs": 8, "train.greedy_envs": 2}

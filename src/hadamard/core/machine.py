@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import platform
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ def choose_device(name: str) -> torch.device:
 @contextmanager
 def computing(train: TrainSpec, device: torch.device) -> Iterator[None]:
     """Set PyTorch up as a run asks for, and back to what it was."""
+    _keep_memory()
     before = (
         torch.get_num_threads(),
         torch.get_float32_matmul_precision(),
@@ -52,6 +55,21 @@ def _compute(threads: int, precision: str, conv_search: bool) -> None:
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = conv_search
+
+
+@functools.cache
+def _keep_memory() -> None:
+    """Let glibc keep memory that is freed, which the next update asks for again.
+
+    By default it hands large blocks back to the system, and every page of new ones is a trap into
+    the kernel, thousands in an update. Other C libraries are left alone.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    trim_threshold, mmap_threshold = -1, -3  # as malloc.h numbers them
+    mallopt(mmap_threshold, 32 << 20)  # the most it takes: larger blocks are still handed back
+    mallopt(trim_threshold, 1 << 30)
 
 
 def describe(device: torch.device) -> str:
