@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -1432,3 +1433,27 @@ def test_scores_are_relative_to_the_layers_mean() -> None:
     scores = neuron_scores(network, obs)[layer]
     torch.testing.assert_close(scores, torch.arange(12.0) / 5.5)
     assert len(layer._forward_hooks) == 0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_training_keeps_the_memory_that_an_update_frees() -> None:
+    program = """
+import resource, sys, torch
+from hadamard.core.config import TrainSpec
+from hadamard.core.machine import computing
+
+def faults(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        held = [torch.ones(1_000_000) for _ in range(8)]
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = faults(10)
+with computing(TrainSpec(), torch.device("cpu")):
+    faults(2)  # what is kept has to be had once
+    print(usual, faults(10))
+"""
+    words = [sys.executable, "-c", program]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert int(told[1]) < 40 < int(told[0])  # pages may be as large as 2 MiB

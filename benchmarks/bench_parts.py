@@ -1,0 +1,57 @@
+"""What an update of PQN on MinAtar consists of on a CPU: its largest parts, one by one.
+
+    OMP_NUM_THREADS=1 python benchmarks/bench_parts.py
+
+Batch 128, a convolution to 16 feature maps of 8 x 8, a dense layer from 1,024 to 128.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+import torch.nn.functional as F
+
+from hadamard.core.radam import RAdam
+from timing import machine, side_by_side
+
+BATCH, CHANNELS, SIDE, WIDTH = 128, 16, 8, 128
+INPUTS = CHANNELS * SIDE * SIDE
+WEIGHTS = 134_000
+
+
+def main() -> None:
+    """Time the parts in turns, and print them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    asked = parser.parse_args()
+    x, weight = torch.randn(BATCH, INPUTS), torch.randn(WIDTH, INPUTS)
+    upstream, bias = torch.randn(BATCH, WIDTH), torch.randn(WIDTH)
+    images = torch.randint(0, 2, (BATCH, 4, 10, 10)).float().to(memory_format=torch.channels_last)
+    kernel = torch.randn(CHANNELS, 4, 3, 3, requires_grad=True)
+    maps = F.conv2d(images, kernel).detach()
+    ours, theirs = (torch.nn.Parameter(torch.randn(WEIGHTS)) for _ in range(2))
+    for parameter in (ours, theirs):
+        parameter.grad = torch.randn(WEIGHTS)
+    parts = {
+        "dense layer, forward": lambda: torch.addmm(bias, x, weight.t()),
+        "dense layer, gradient of its input": lambda: upstream @ weight,
+        "dense layer, gradient of its weights": lambda: upstream.t() @ x,
+        "convolution, forward": lambda: F.conv2d(images, kernel.detach()),
+        "convolution, forward and backward": lambda: torch.autograd.grad(
+            F.conv2d(images, kernel), kernel, maps
+        ),
+        "norm of each position": lambda: F.layer_norm(maps.movedim(1, -1), (CHANNELS,)),
+        "norm of the whole map": lambda: F.layer_norm(maps.movedim(1, -1).flatten(1), (INPUTS,)),
+        "RAdam, ours": RAdam([ours], 1e-3).step,
+        "RAdam, PyTorch's": torch.optim.RAdam([theirs], 1e-3).step,
+    }
+    print(machine())
+    flop = 2 * BATCH * INPUTS * WIDTH
+    for name, seconds in side_by_side(parts, asked.seconds).items():
+        speed = f"{flop / seconds / 1e9:>8.0f} GFLOP/s" if name.startswith("dense") else ""
+        print(f"{name:<40}{1e6 * seconds:>8.0f} us{speed}")
+
+
+if __name__ == "__main__":
+    main()
