@@ -809,9 +809,10 @@ def test_groups_are_limited_by_environments_and_workers() -> None:
         make("probe/constant", 0, 2, groups=3)
     with pytest.raises(ValueError, match="1..2.*got 0"):
         make("probe/constant", 0, 2, groups=0)
-    with pytest.raises(ValueError, match="divide the 3 worker.*got 2"):
-        make("probe/constant", 0, 4, groups=2, workers=3)
-    with open_envs("probe/constant", 0, 4, groups=2, workers=2) as grouped:
+    with pytest.raises(ValueError, match="1..1, .*worker processes.*got 2"):
+        make("probe/constant", 0, 4, groups=2, workers=1)
+    with open_envs("probe/constant", 0, 4, groups=2, workers=3) as grouped:
+        assert len(multiprocessing.active_children()) == 3
         grouped.reset()
         with pytest.raises(ValueError, match="4 actions.*(3,)"):
             grouped.send(torch.zeros(3, dtype=torch.int64))
@@ -857,9 +858,14 @@ def test_a_copied_array_may_be_written_again(shape: tuple[int, int], device: str
 
 
 @needs_atari
-def test_a_peers_script_is_timed_on_the_same_emulators(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "shape"), [("Breakout-v5", (4, 84, 84)), ("probe/image", (1, 10, 10))]
+)
+def test_a_peers_script_is_timed_on_the_same_emulators(
+    task: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
     script = tmp_path / "peer_script.py"
-    script.write_text("""
+    script.write_text(f"""
 import sys
 import envpool, gym, wandb
 import numpy as np
@@ -867,11 +873,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 wandb.init(project="x")
 SummaryWriter("y").add_scalar("z", 1, 2)
-envs = gym.Wrapper(envpool.make("Breakout-v5", env_type="gym", num_envs=2, reward_clip=True))
-assert envs.reset().shape == (2, 4, 84, 84)
+envs = gym.Wrapper(envpool.make("{task}", env_type="gym", num_envs=2, reward_clip=True))
+assert envs.reset().shape == {(2, *shape)}
 for _ in range(1_000_000):
     obs, reward, done, info = envs.step(np.zeros(2, dtype=np.int64))
-    assert obs.shape == (2, 4, 84, 84) and set(info) > {"lives", "reward"}
+    assert obs.shape == {(2, *shape)} and set(info) > {{"lives", "reward"}}
     assert sys.argv[1] == "--ours"
 """)
     peer = Path(__file__).parents[1] / "benchmarks" / "peer.py"

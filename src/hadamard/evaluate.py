@@ -38,6 +38,7 @@ class GreedyPlay:
         self.envs.load_state_dict(state["envs"])
         saved: Tensor | None = state["obs"]
         self.obs = self.envs.reset() if saved is None else saved.to(self.obs.device)
+        self.playing = False
 
 
 def evaluate(agent: Agent, envs: Envs, episodes: int) -> list[Episode]:

@@ -68,8 +68,9 @@ class Trainer:
         self.greedy: GreedyPlay | None = None
         self.evaluation: Envs | None = None
         train = spec.train
-        count = spec.algo.num_envs
-        self.envs = self._make_envs(count, 10, train.env_workers, min(train.env_groups, count))
+        count, workers = spec.algo.num_envs, train.env_workers
+        groups = min(train.env_groups, count, workers or count)
+        self.envs = self._make_envs(count, 10, workers, groups)
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         try:
             self.agent = make_agent(algorithm, spec, self.envs, self.device)

@@ -209,17 +209,17 @@ def _grouped(
 ) -> Envs:
     from hadamard.envs.groups import GroupedEnvs
 
-    if not 1 <= groups <= num_envs or workers % groups:
+    most = min(num_envs, workers or num_envs)
+    if not 1 <= groups <= most:
         raise ValueError(
-            f"groups (--train.env-groups) must lie in 1..{num_envs}, as many as there are "
-            f"environments at most, and divide the {workers} worker processes, got {groups}"
+            f"groups (--train.env-groups) must lie in 1..{most}, as many as there are "
+            f"environments and worker processes at most, got {groups}"
         )
-    share, more = divmod(num_envs, groups)
     made: list[Envs] = []
     try:
         for group, group_seed in enumerate(spread(seed, groups)):
-            count = share + (group < more)
-            part = make(name, group_seed, count, device, workers=workers // groups, **options)
+            count, processes = (n // groups + (group < n % groups) for n in (num_envs, workers))
+            part = make(name, group_seed, count, device, workers=processes, **options)
             made.append(part)
     except BaseException:
         for part in made:
