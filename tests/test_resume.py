@@ -426,11 +426,14 @@ def test_a_damaged_checkpoint_is_replaced_by_the_one_before(
 def test_without_any_whole_checkpoint_the_command_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "run"
+    path, finish = tmp_path / "run", train.Trainer.finish_step
+
+    def finishing(self: train.Trainer) -> None:
+        finish(self)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            train.Trainer, "finish_step", lambda self: os.kill(os.getpid(), signal.SIGTERM)
-        )
+        patch.setattr(train.Trainer, "finish_step", finishing)
         assert cli.main(words("ppo", path)) == 75
     (only,) = path.glob("checkpoints/step-*")
     (only / "state.json").write_text("")

@@ -238,17 +238,7 @@ class Trainer:
         # What neither learns nor is looked at now is observed while the environments play on.
         ends = self._stopping or self.step >= every.steps
         quiet = not (self.agent.learns_next or any(due) or ends)
-        chosen, self._chosen = self._chosen, []
-        steps = []
-        for group in self.groups:
-            with self.clock("stepping"):
-                steps.append(group.receive())
-            if quiet and len(self.groups) > 1:
-                self._begin(group, steps[-1].obs)
-        actions, extras = zip(*chosen, strict=True)
-        extra = {name: _joined([e[name] for e in extras]) for name in extras[0]}
-        self._unobserved = (self.obs, _joined(actions), extra, joined(steps))
-        self.obs = self._unobserved[-1].obs
+        self._receive(act_on=quiet and len(self.groups) > 1)
         if quiet:
             return
         self.observe()
@@ -262,6 +252,21 @@ class Trainer:
             self._log()
         if self._save_due and self.settled:
             self.save()
+
+    def _receive(self, *, act_on: bool) -> None:
+        """Wait for one group after another, and act on each at once if asked to."""
+        chosen, self._chosen = self._chosen, []
+        steps = []
+        for group in self.groups:
+            with self.clock("stepping"):
+                steps.append(group.receive())
+            if act_on:  # while the other groups play
+                self._begin(group, steps[-1].obs)
+        actions, extras = zip(*chosen, strict=True)
+        extra = {name: _joined([e[name] for e in extras]) for name in extras[0]}
+        step = joined(steps)
+        self._unobserved = (self.obs, _joined(actions), extra, step)
+        self.obs = step.obs
 
     def observe(self) -> None:
         """Let the agent take in the newest step, if it has not yet, and see the greedy games."""
