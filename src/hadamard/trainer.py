@@ -69,7 +69,7 @@ class Trainer:
         self.evaluation: Envs | None = None
         train = spec.train
         count, workers = spec.algo.num_envs, train.env_workers
-        groups = min(train.env_groups, count, workers or count)
+        groups = max(1, min(train.env_groups, count, workers or count))
         self.envs = self._make_envs(count, 10, workers, groups)
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         try:
