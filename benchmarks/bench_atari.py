@@ -119,6 +119,7 @@ class Updates:
         agent: Any = lane.trainer.agent
         self.learn, self.device = agent.learn, lane.trainer.device
         self.batch: tuple[torch.Tensor, ...] = ()
+        self.host_share = 1.0  # of the last timing: handing the work over, not waiting for it
         agent.learn = self._keep
         while not self.batch:
             lane.advance()
@@ -129,20 +130,26 @@ class Updates:
         return self.learn(*batch)
 
     def seconds(self, count: int, learners: Sequence[Any] = ()) -> float:
-        """Time updates in a row; those of several learners, each on a stream of its own."""
+        """Time updates in a row; those of several learners, each on a stream of its own.
+
+        As in training, one learner's are all handed to the device before the next one's.
+        """
         each = learners or [self.learn]
         streams = [torch.cuda.Stream() if len(learners) > 1 else None for _ in each]
         start = time.perf_counter()
-        for _ in range(count):
-            for learn, stream in zip(each, streams, strict=True):
-                with torch.cuda.stream(stream):  # of None: the usual one
+        for learn, stream in zip(each, streams, strict=True):
+            with torch.cuda.stream(stream):  # of None: the usual one
+                for _ in range(count):
                     learn(*self.batch)
+        handed = time.perf_counter() - start
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        return (time.perf_counter() - start) / count
+        took = time.perf_counter() - start
+        self.host_share = handed / took
+        return took / count
 
-    def of_seeds(self, lane: Lane, seeds: int, count: int, turns: int) -> float:
-        """Return how many times as long as one learner several take."""
+    def of_seeds(self, lane: Lane, seeds: int, count: int, turns: int) -> tuple[float, float]:
+        """Return how many times as long as one learner several take, and the host's share of it."""
         trainer = lane.trainer
         agents: list[Any] = [
             make_agent(trainer.algorithm, replace(trainer.spec, seed=i), trainer.envs, self.device)
@@ -152,10 +159,12 @@ class Updates:
         for learn in learners:
             learn(*self.batch)
         torch.cuda.synchronize()
-        ratios = [
-            self.seconds(count, learners) / self.seconds(count, learners[:1]) for _ in range(turns)
-        ]
-        return statistics.median(ratios)
+        ratios, shares = [], []
+        for _ in range(turns):
+            one, all_of_them = self.seconds(count, learners[:1]), self.seconds(count, learners)
+            ratios.append(all_of_them / one)
+            shares.append(self.host_share)
+        return statistics.median(ratios), statistics.median(shares)
 
 
 def draw(saved: dict[str, Any], path: str) -> None:
@@ -334,8 +343,11 @@ def main() -> None:
                 print_kernels(f"one update, {variant}", functools.partial(update.seconds, 1))
         if asked.seeds and trainer.device.type == "cuda":
             for variant, update in updates.items():
-                ratio = update.of_seeds(lanes[variant], asked.seeds, asked.updates, asked.turns)
-                print(f"updates of {asked.seeds} seeds at once, {variant}: {ratio:.2f}x one's")
+                ratio, host = update.of_seeds(
+                    lanes[variant], asked.seeds, asked.updates, asked.turns
+                )
+                told = f"{ratio:.2f}x one's, the host at work for {host:.0%} of the time"
+                print(f"updates of {asked.seeds} seeds at once, {variant}: {told}", flush=True)
 
 
 if __name__ == "__main__":

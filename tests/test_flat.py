@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.core import checkpoint, optimisers
+from hadamard.core import flat as flat_parameters
 from hadamard.core.config import NetSpec, overridden
 from hadamard.core.flat import FlatParameters, moments
 from hadamard.core.jit import Captured
@@ -81,7 +82,10 @@ def test_a_loaded_state_and_an_outside_change_arrive_in_the_buffer() -> None:
     assert (again.one.weight == 3).all()
 
 
-def test_gradients_are_gathered_and_replaced() -> None:
+@pytest.mark.parametrize("large", [10**9, 20, 1])
+def test_gradients_are_gathered_and_replaced(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All together, in runs between the two large ones, or each alone.
+    monkeypatch.setattr(flat_parameters, "_LARGE", large)
     module = Odd()
     flat = FlatParameters(module)
     x = torch.randn(4, 3, 6, 6)
@@ -98,6 +102,21 @@ def test_gradients_are_gathered_and_replaced() -> None:
         assert torch.equal(gathered, expected)
         total += int((gathered != 0).sum())
     assert int((flat.whole.grad != 0).sum()) == total
+
+
+@pytest.mark.parametrize("largest", [0.1, 1e6])
+def test_a_gradient_is_clipped_as_pytorch_does_it(largest: float) -> None:
+    module = Odd()
+    flat = FlatParameters(module)
+    x = torch.randn(4, 3, 6, 6)
+    flat.backward(module(x).square().sum())
+    assert flat.whole.grad is not None
+    theirs = nn.Parameter(torch.zeros_like(flat.whole))
+    theirs.grad = flat.whole.grad.clone()
+    norm = nn.utils.clip_grad_norm_([theirs], largest)
+    torch.testing.assert_close(flat.clip(largest), norm)
+    torch.testing.assert_close(flat.whole.grad, theirs.grad)
+    assert float(flat.whole.grad.norm()) <= largest * 1.0001
 
 
 def test_parameters_that_cannot_share_a_buffer_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Categorical
 
 from hadamard.core import optimisers
@@ -190,7 +190,7 @@ class PPO:
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, measured = self.loss(*batch)
         self.weights.backward(loss)
-        nn.utils.clip_grad_norm_(self.weights.whole, self.config.max_grad_norm)
+        self.weights.clip(self.config.max_grad_norm)
         self.optimiser.step()
         return {"loss": loss.detach(), **measured}
 

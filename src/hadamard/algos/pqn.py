@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hadamard.core import optimisers
 from hadamard.core.config import NetSpec, RunSpec, require_positive
@@ -170,7 +170,7 @@ class PQN:
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
         loss, value = self.loss(obs, action, returns)
         self.weights.backward(loss)
-        norm = nn.utils.clip_grad_norm_(self.weights.whole, self.config.max_grad_norm)
+        norm = self.weights.clip(self.config.max_grad_norm)
         self.optimiser.step()
         return {"loss": loss.detach(), "value": value, "gradient_norm": norm}
 
