@@ -12,6 +12,7 @@ import argparse
 import torch
 import torch.nn.functional as F
 
+from hadamard.core.flat import FlatParameters
 from hadamard.core.radam import RAdam
 from timing import machine, side_by_side
 
@@ -33,6 +34,8 @@ def main() -> None:
     ours, theirs = (torch.nn.Parameter(torch.randn(WEIGHTS)) for _ in range(2))
     for parameter in (ours, theirs):
         parameter.grad = torch.randn(WEIGHTS)
+    flat = FlatParameters(torch.nn.Linear(INPUTS, WIDTH))
+    flat.gradient.normal_()
     parts = {
         "dense layer, forward": lambda: torch.addmm(bias, x, weight.t()),
         "dense layer, gradient of its input": lambda: upstream @ weight,
@@ -43,6 +46,8 @@ def main() -> None:
         ),
         "norm of each position": lambda: F.layer_norm(maps.movedim(1, -1), (CHANNELS,)),
         "norm of the whole map": lambda: F.layer_norm(maps.movedim(1, -1).flatten(1), (INPUTS,)),
+        "clipping, ours": lambda: flat.clip(10.0),
+        "clipping, PyTorch's": lambda: torch.nn.utils.clip_grad_norm_(flat.whole, 10.0),
         "RAdam, ours": RAdam([ours], 1e-3).step,
         "RAdam, PyTorch's": torch.optim.RAdam([theirs], 1e-3).step,
     }

@@ -2,9 +2,9 @@
 
     python benchmarks/same_curves.py --group fast FAST/* --group eager EAGER/* [--figure FILE.png]
 
-A group is a name and run folders, of any number of environments and seeds; what is compared is the
-mean score of the training episodes around ten points of the budget that all runs of an environment
-have reached.
+A group is a name and run folders, of any number of algorithms, environments and seeds; what is
+compared is the mean score of the training episodes in each tenth of what all runs of a task have
+reached. The figure shows every run to its own end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from hadamard.report.runs import RunData, load
 
@@ -24,22 +25,28 @@ POINTS = 10
 
 
 def around(run: RunData, steps: np.ndarray) -> np.ndarray:
-    """Return the mean score of the episodes that ended in the tenth up to each step."""
+    """Return the mean score of the episodes that ended between each step and the one before."""
     ended, scores = run.episodes.steps, run.episodes.values
     bounds = np.concatenate([[0], steps])
     parts = itertools.pairwise(bounds)
     return np.array([scores[(ended > low) & (ended <= high)].mean() for low, high in parts])
 
 
-def compare(groups: Groups, env: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the steps, and of each group the scores (runs, steps) there."""
-    of_env = {name: [r for r in runs if r.env == env] for name, runs in groups.items()}
-    lacking = [name for name, runs in of_env.items() if not runs]
+def of_task(groups: Groups, algorithm: str, env: str) -> Groups:
+    """Return the runs of a task; every group must have some."""
+    chosen = {
+        name: [run for run in runs if (run.algorithm, run.env) == (algorithm, env)]
+        for name, runs in groups.items()
+    }
+    lacking = [name for name, runs in chosen.items() if not runs]
     if lacking:
-        sys.exit(f"group {lacking[0]} has no run of {env}")
-    reached = min(int(r.episodes.steps.max()) for runs in of_env.values() for r in runs)
-    steps = np.linspace(0, reached, POINTS + 1)[1:]
-    return steps, {n: np.stack([around(r, steps) for r in rs]) for n, rs in of_env.items()}
+        sys.exit(f"group {lacking[0]} has no run of {algorithm} on {env}")
+    return chosen
+
+
+def reached(run: RunData) -> int:
+    """Return the step of a run's last episode."""
+    return int(run.episodes.steps.max())
 
 
 def main() -> None:
@@ -49,17 +56,27 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="also draw them here")
     asked = parser.parse_args()
     groups = {name: list(load([Path(p) for p in paths])) for name, *paths in asked.group}
-    tasks = sorted({run.env for runs in groups.values() for run in runs})
-    figure = Figure(figsize=(4.2 * len(tasks), 3.2), layout="constrained")
-    for axes, env in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        steps, scores = compare(groups, env)
-        print(f"{env}, score of training episodes up to step")
-        print(f"{'':<12}" + "".join(f"{step / 1000:>9,.0f}k" for step in steps))
-        for (name, found), colour in zip(scores.items(), ("#c2410c", "#4c566a"), strict=True):
-            for i, row in enumerate(found):
-                print(f"{f'{name} {i}':<12}" + "".join(f"{score:>10.2f}" for score in row))
-                axes.plot(steps, row, lw=1.2, color=colour, label=None if i else name)
-        axes.set(title=env, xlabel="steps", ylabel="score of training episodes")
+    found = [run for runs in groups.values() for run in runs]
+    algorithms, tasks = sorted({run.algorithm for run in found}), sorted({run.env for run in found})
+    size = 4.2 * len(tasks), 3.0 * len(algorithms)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(algorithms), len(tasks), squeeze=False)
+    for (algorithm, env), axes in zip(
+        itertools.product(algorithms, tasks), panels.flat, strict=True
+    ):
+        runs = of_task(groups, algorithm, env)
+        width = min(reached(run) for each in runs.values() for run in each) / POINTS
+        print(f"{algorithm} on {env}, score of training episodes up to step")
+        print(f"{'':<12}" + "".join(f"{i * width / 1000:>9,.0f}k" for i in range(1, POINTS + 1)))
+        for (name, each), colour in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
+            for i, run in enumerate(each):
+                steps = width * np.arange(1, int(reached(run) / width) + 1)
+                scores = around(run, steps)
+                print(f"{f'{name} {i}':<12}" + "".join(f"{s:>10.2f}" for s in scores[:POINTS]))
+                axes.plot(steps, scores, lw=1.2, color=colour, label=None if i else name)
+        title = f"{algorithm.upper()}, {env}"
+        axes.set(title=title, xlabel="steps", ylabel="score of training episodes")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

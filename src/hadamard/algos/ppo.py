@@ -89,7 +89,7 @@ class PPO:
             "luck": self.luck,
             "counters": self.counters,
         }
-        self.loss = compiler(run.train.compile, device)(self._loss)
+        self.loss = compiler(run.train.compile, device, pays_on_gpu=True)(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
         self.advantages = jit(self._advantages, device, [], run.train.capture)

@@ -9,6 +9,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     ("*", "minatar"): {"train.threads": 1},
     # The greedy environments are PQN's running evaluation.
     ("pqn", "*"): {"train.greedy_envs": 8, "train.tf32": True},
+    ("ppo", "*"): {"train.tf32": True},
     # While one half of the emulators play, the other half is acted on.
     ("pqn", "atari"): {"train.env_groups": 2},
     ("ppo", "atari"): {"train.env_groups": 2},
