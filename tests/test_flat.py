@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.core import checkpoint, optimisers
-from hadamard.core import flat as flat_parameters
 from hadamard.core.config import NetSpec, overridden
 from hadamard.core.flat import FlatParameters, moments
 from hadamard.core.jit import Captured
@@ -82,10 +81,7 @@ def test_a_loaded_state_and_an_outside_change_arrive_in_the_buffer() -> None:
     assert (again.one.weight == 3).all()
 
 
-@pytest.mark.parametrize("large", [10**9, 20, 1])
-def test_gradients_are_gathered_and_replaced(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # All together, in runs between the two large ones, or each alone.
-    monkeypatch.setattr(flat_parameters, "_LARGE", large)
+def test_gradients_are_gathered_and_replaced() -> None:
     module = Odd()
     flat = FlatParameters(module)
     x = torch.randn(4, 3, 6, 6)

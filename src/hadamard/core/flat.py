@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +10,6 @@ from torch import Tensor, nn
 _ALIGNMENT = 256
 """Bytes. Kernels choose by alignment, and results may hang on the choice: every parameter lies as
 it would in memory of its own."""
-_LARGE = 2**17
-"""Weights. A gradient of so many is copied alone, at the speed of memory; smaller ones together."""
 
 
 class FlatParameters:
@@ -43,30 +40,21 @@ class FlatParameters:
         self.gradient = self.whole.grad = torch.zeros_like(self.whole)
         self._orders: list[list[int]] = []
         self._gaps: list[Tensor] = []
-        ends = [*places[1:], size]
-        for parameter, place, end in zip(self.parameters, places, ends, strict=True):
+        for parameter, place, end in zip(self.parameters, places, [*places[1:], size], strict=True):
             strides = torch.empty_like(parameter).stride()
             view = self.whole.detach().as_strided(parameter.shape, strides, place)
             parameter.data = view.copy_(parameter)
             self._orders.append(sorted(range(len(strides)), key=lambda dim: -strides[dim]))
             self._gaps.append(self.whole.new_zeros(end - place - parameter.numel()))
-        together = groupby(
-            range(len(places)), lambda i: i if self.parameters[i].numel() >= _LARGE else -1
-        )
-        runs = [list(run) for _, run in together]
-        self._runs = [(run, self.gradient[places[run[0]] : ends[run[-1]]]) for run in runs]
 
     def backward(self, loss: Tensor) -> None:
         """Set the gradient of ``whole``; it is zero where the loss does not depend on it."""
         found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        for run, place in self._runs:
-            # As they lie in memory, and many in one go: dozens of small copies would take longer.
-            parts = [found[i].permute(self._orders[i]).flatten() for i in run]
-            if len(run) == 1:
-                place[: len(parts[0])].copy_(parts[0])
-            else:
-                pairs = zip(parts, (self._gaps[i] for i in run), strict=True)
-                torch.cat([each for pair in pairs for each in pair], out=place)
+        # As they lie in memory, and all in one go: dozens of small copies would take longer.
+        parts: list[Tensor] = []
+        for gradient, order, gap in zip(found, self._orders, self._gaps, strict=True):
+            parts += [gradient.permute(order).flatten(), gap]
+        torch.cat(parts, out=self.gradient)
 
     @torch.no_grad()
     def clip(self, largest: float) -> Tensor:
