@@ -75,7 +75,7 @@ class TrainSpec:
     """On a GPU, capture learning and acting as CUDA graphs: the same, launched at once."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Let torch.compile join the small operations of the losses, which takes time at first.
-    auto: on a GPU, where that is known to pay (pqn, simbav2, mrq).
+    auto: on a GPU, where that is known to pay (ppo, pqn, simbav2, mrq).
     on: on the CPU too, which needs a C++ compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
