@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import torch._inductor.config
 from torch import Tensor
 
 from hadamard import cli, kernels
-from hadamard.core import jit
+from hadamard.core import config, discover, jit
+from hadamard.trainer import ALGORITHMS
 from updates import CPU, agent_of, batch_of
 
 
@@ -84,6 +87,16 @@ def test_only_what_is_asked_for_is_compiled() -> None:
     assert jit.compiler("auto", gpu)(function) is function
     assert jit.compiler("off", gpu, pays_on_gpu=True)(function) is function
     assert jit.compiler("on", CPU)(function) is not function
+
+
+def test_the_help_names_the_algorithms_that_are_compiled_on_a_gpu() -> None:
+    told = re.search(r"known to pay \((.*)\)", inspect.getsource(config))
+    assert told is not None
+    found = {
+        name: "pays_on_gpu=True" in inspect.getsource(discover.find(ALGORITHMS, name, "algorithm"))
+        for name in discover.names(ALGORITHMS)
+    }
+    assert set(told[1].split(", ")) == {name for name, pays in found.items() if pays}
 
 
 def test_a_process_may_compile_for_many_kinds_of_networks() -> None:
