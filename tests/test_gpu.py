@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 from unittest.mock import Mock, patch
 
 import pytest
@@ -15,7 +16,7 @@ from hadamard.core import augment
 from hadamard.core.jit import Captured
 from hadamard.core.sphere import SphereAdam
 from hadamard.health import dormant, effective_rank
-from hadamard.layers import Conv2dBranch, build, conv, pixels, product
+from hadamard.layers import Conv2dBranch, LinearBranch, build, conv, normed, pixels, product
 from hadamard.layers.activations import activation_name, make_activation
 from hadamard.layers.product import kernel_applies, plain_product
 
@@ -79,6 +80,90 @@ def test_kernel_passes_on_nan_and_empty_batches() -> None:
     assert out.shape == (0, 3)
     out.sum().backward()
     assert empty.grad.shape == (0, 6)
+
+
+KINDS = [torch.float64, torch.float32, torch.bfloat16]
+SHAPES = ["linear", "wide", "conv", "channels_last"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "learned", "dtype"),
+    [(name, "linear", True, torch.float32) for name in FUSED]
+    + list(itertools.product(["tanh"], SHAPES, [True, False], KINDS)),
+)
+@pytest.mark.parametrize("variant", ["plain", "hadamard"])
+def test_a_layer_with_a_norm_in_one_kernel_is_that_in_four_steps(
+    name: str, variant: str, shape: str, learned: bool, dtype: torch.dtype
+) -> None:
+    told = {"activation": name, "norm": "layer", "bias": learned, "affine_norm": learned}
+    if shape in ("linear", "wide"):
+        width = 37 if shape == "linear" else 1500
+        recipe, x = LinearBranch(24, width, **told), torch.randn(33, 24)
+    else:
+        recipe, x = Conv2dBranch(3, 12, **told, kernel_size=3), torch.randn(5, 3, 9, 30)
+    if shape == "channels_last":
+        x = x.to(memory_format=torch.channels_last)
+    layer = build(variant, recipe).to("cuda", dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x = x.to("cuda", dtype).requires_grad_()
+    exact, exact_x = copy.deepcopy(layer).double(), x.detach().double().requires_grad_()
+    assert normed.kernel_is_there()
+    out, reference = normed.in_one_kernel(layer, x), exact(exact_x)
+    assert out.dtype == dtype
+    assert out.stride() == layer(x).stride()
+    upstream = torch.randn_like(out)
+    out.backward(upstream)
+    reference.backward(upstream.double())
+    pairs = [(out, reference), (x.grad, exact_x.grad)]
+    pairs += [(p.grad, q.grad) for p, q in zip(layer.parameters(), exact.parameters(), strict=True)]
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    for ours, theirs in pairs:
+        error = (ours.double() - theirs).norm() / theirs.norm()
+        assert error < tolerance, f"relative error {error:.2e}"
+
+
+def test_a_compiled_layer_with_a_norm_takes_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def reading(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        seen.append(graph.code)
+        return graph
+
+    x = torch.randn(8, 16, device="cuda")
+
+    def code_of(layer: nn.Module, x: Tensor = x) -> str:
+        torch.compiler.reset()
+        torch.compile(layer.cuda(), fullgraph=True, backend=reading)(x)
+        return seen.pop()
+
+    kernel = "hadamard.norm_product"
+    assert kernel in code_of(HadamardLinear(16, 8, norm="layer"))
+    assert kernel in code_of(build("plain", LinearBranch(16, 8, "relu", norm="layer")))
+    assert kernel not in code_of(HadamardLinear(16, 8, norm="layer", branches=3))
+    assert kernel not in code_of(HadamardLinear(16, 8))
+    with torch.autocast("cuda", torch.bfloat16):
+        assert kernel not in code_of(HadamardLinear(16, 8, norm="layer"))
+    layer = HadamardLinear(16, 8, norm="layer").cuda()
+    assert kernel not in torch.export.export(layer, (x,)).graph_module.code
+    each = torch.compile(torch.vmap(layer), fullgraph=True)
+    batches = torch.randn(3, 5, 16, device="cuda")
+    torch.testing.assert_close(each(batches), layer(batches), rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(normed, "kernel_is_there", lambda: False)
+    assert kernel not in code_of(HadamardLinear(16, 8, norm="layer"))
+
+
+def test_a_norm_in_one_kernel_passes_on_nan_and_empty_batches() -> None:
+    layer = HadamardLinear(16, 8, norm="layer").cuda()
+    x = torch.randn(5, 16, device="cuda")
+    x[3, 2] = float("nan")
+    assert normed.kernel_is_there()
+    assert normed.in_one_kernel(layer, x).isnan().any(1).tolist() == [False] * 3 + [True, False]
+    empty = torch.empty(0, 16, device="cuda", requires_grad=True)
+    normed.in_one_kernel(layer, empty).sum().backward()
+    assert empty.grad.shape == (0, 16)
+    assert layer.affine.weight.grad.count_nonzero() == 0
 
 
 def cases() -> list[tuple[nn.Module, Tensor]]:

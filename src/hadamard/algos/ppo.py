@@ -68,7 +68,8 @@ class PPO:
             )
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
-        self.weights = FlatParameters(self.network)
+        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        self.weights = FlatParameters(self.network, compiled)
         self.optimiser = optimisers.make(
             torch.optim.Adam,
             [self.weights.whole],
@@ -89,7 +90,7 @@ class PPO:
             "luck": self.luck,
             "counters": self.counters,
         }
-        self.loss = compiler(run.train.compile, device, pays_on_gpu=True)(self._loss)
+        self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
         self.advantages = jit(self._advantages, device, [], run.train.capture)

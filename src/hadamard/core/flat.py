@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from hadamard.core.jit import Compiler, as_it_is
+
 _ALIGNMENT = 256
 """Bytes. Kernels choose by alignment, and results may hang on the choice: every parameter lies as
 it would in memory of its own."""
@@ -21,7 +23,8 @@ class FlatParameters:
     """
 
     @torch.no_grad()
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, compiled: Compiler = as_it_is) -> None:
+        self._scale_down = compiled(_scale_down)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         kinds = {(p.dtype, p.device) for p in self.parameters}
         if len(kinds) != 1:
@@ -62,9 +65,14 @@ class FlatParameters:
 
         As ``nn.utils.clip_grad_norm_``, which would leave most of a GPU idle on one long tensor.
         """
-        norm: Tensor = torch.linalg.vector_norm(self.gradient)
-        self.gradient.mul_((largest / (norm + 1e-6)).clamp_max(1.0))
+        norm: Tensor = self._scale_down(self.gradient, largest)
         return norm
+
+
+def _scale_down(gradient: Tensor, largest: float) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_((largest / (norm + 1e-6)).clamp_max(1.0))
+    return norm
 
 
 def moments(optimiser: torch.optim.Optimizer, parameter: Tensor) -> Iterator[Tensor]:

@@ -120,17 +120,18 @@ def compiler(asked: str, device: torch.device, *, pays_on_gpu: bool = False) -> 
     works there at all.
     """
     if asked == "off" or (asked == "auto" and not (pays_on_gpu and device.type == "cuda")):
-        return _as_it_is
+        return as_it_is
     trouble = _try_compiling(device)
     if trouble is None:
         return _compiled
     if asked == "on":
         raise ValueError(f"{trouble}, or train with --train.compile off")
     warnings.warn(f"training is slower than it could be. {trouble}", stacklevel=2)
-    return _as_it_is
+    return as_it_is
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile nothing."""
     return function
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hadamard.core.jit import Compiler
+from hadamard.core.jit import Compiler, as_it_is
 
 
 class RAdam(torch.optim.Optimizer):
@@ -25,7 +25,7 @@ class RAdam(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         *,
-        compiled: Compiler = lambda function: function,
+        compiled: Compiler = as_it_is,
         capturable: bool = True,
     ) -> None:
         del capturable  # always is

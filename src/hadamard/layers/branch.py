@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from hadamard.layers import normed
 from hadamard.layers.activations import ActivationLike, make_activation
 from hadamard.layers.conv import Conv2d
 from hadamard.layers.norm import BranchNorm, NormName
@@ -33,6 +34,8 @@ class Branch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map, normalise, activate."""
+        if normed.kernel_applies(self, x):
+            return normed.in_one_kernel(self, x)
         h = self.affine(x)
         if self.norm is not None:
             h = self.norm(h)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from hadamard.layers import normed
 from hadamard.layers.activations import ActivationLike, activation_name
 from hadamard.layers.branch import Branch, Conv2dBranch, LinearBranch, Recipe
 from hadamard.layers.conv import Conv2d
@@ -150,6 +151,8 @@ class FusedHadamard(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute all branches at once and multiply them."""
+        if normed.kernel_applies(self, x):
+            return normed.in_one_kernel(self, x)
         pre = self.affine(x)
         if self.norm is not None:
             pre = self.norm(pre)

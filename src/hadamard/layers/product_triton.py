@@ -23,7 +23,8 @@ from hadamard.layers.product import plain_product
 
 
 @triton.jit
-def _activate(x, ACT: tl.constexpr):
+def activate(x, ACT: tl.constexpr):
+    """f(x)."""
     if ACT == "relu":
         # Not a maximum: that would hide a NaN which the plain form passes on.
         return tl.where(x <= 0.0, 0.0, x)
@@ -42,7 +43,7 @@ def _activate(x, ACT: tl.constexpr):
 
 
 @triton.jit
-def _slope(x, y, ACT: tl.constexpr):
+def slope_of(x, y, ACT: tl.constexpr):
     """f'(x), given y = f(x) where that saves work."""
     if ACT == "relu":
         return tl.where(x > 0.0, 1.0, 0.0)
@@ -79,7 +80,7 @@ def _forward_kernel(
     product = tl.full((ROWS, COLUMNS), 1.0, tl.float32)
     for i in tl.static_range(BRANCHES):
         x = tl.load(first + i * inner, mask=inside, other=0.0).to(tl.float32)
-        product *= _activate(x, ACT)
+        product *= activate(x, ACT)
     tl.store(out + row * inner + column, product.to(out.dtype.element_ty), mask=inside)
 
 
@@ -94,19 +95,19 @@ def _backward_kernel(
     if BRANCHES == 2:
         x = tl.load(pre + first, mask=inside, other=0.0).to(tl.float32)
         y = tl.load(pre + first + inner, mask=inside, other=0.0).to(tl.float32)
-        fx, fy = _activate(x, ACT), _activate(y, ACT)
-        to_x = (upstream * fy * _slope(x, fx, ACT)).to(grad_pre.dtype.element_ty)
-        to_y = (upstream * fx * _slope(y, fy, ACT)).to(grad_pre.dtype.element_ty)
+        fx, fy = activate(x, ACT), activate(y, ACT)
+        to_x = (upstream * fy * slope_of(x, fx, ACT)).to(grad_pre.dtype.element_ty)
+        to_y = (upstream * fx * slope_of(y, fy, ACT)).to(grad_pre.dtype.element_ty)
         tl.store(grad_pre + first, to_x, mask=inside)
         tl.store(grad_pre + first + inner, to_y, mask=inside)
     else:
         for i in tl.static_range(BRANCHES):
             x = tl.load(pre + first + i * inner, mask=inside, other=0.0).to(tl.float32)
-            slope = upstream * _slope(x, _activate(x, ACT), ACT)
+            slope = upstream * slope_of(x, activate(x, ACT), ACT)
             for j in tl.static_range(BRANCHES):
                 if j != i:
                     y = tl.load(pre + first + j * inner, mask=inside, other=0.0).to(tl.float32)
-                    slope *= _activate(y, ACT)
+                    slope *= activate(y, ACT)
             target = grad_pre + first + i * inner
             tl.store(target, slope.to(grad_pre.dtype.element_ty), mask=inside)
 

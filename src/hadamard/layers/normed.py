@@ -1,0 +1,73 @@
+"""A whole layer with a norm, as one affine map and one kernel, where it is compiled for a GPU."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hadamard import kernels
+from hadamard.layers.activations import activation_name
+from hadamard.layers.conv import Conv2d
+from hadamard.layers.norm import BranchNorm
+from hadamard.layers.product import FUSED_ACTIVATIONS
+
+_WIDEST = 4096
+"""Features of a branch: a row of them has to fit into a processor's registers."""
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Layer(Protocol):
+    """An affine map, its norm and its activation; of one branch or of several in one tensor."""
+
+    affine: nn.Module
+    norm: nn.Module | None
+    activation: nn.Module
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def kernel_is_there() -> bool:
+    """Load the kernel, if Triton is here. A compiler takes the answer without a look inside."""
+    return kernels.load("hadamard.layers.norm_triton") is not None
+
+
+def kernel_applies(layer: Layer, x: Tensor) -> bool:
+    """Say whether one kernel does all that follows the affine map.
+
+    Only where it is compiled: the compiler would make several kernels of it, choosing each one's
+    shape by timing it, which does not always end well. Exporters know PyTorch's operations alone.
+    """
+    affine, norm = layer.affine, layer.norm
+    return (
+        torch.compiler.is_dynamo_compiling()
+        and x.is_cuda
+        and kernel_is_there()
+        and type(affine) in (nn.Linear, nn.Conv2d, Conv2d)
+        and isinstance(norm, BranchNorm)
+        and norm.over == "features"
+        and norm.branches <= 2
+        and norm.width <= _WIDEST
+        and activation_name(layer.activation) in FUSED_ACTIVATIONS
+        and x.dtype == affine.weight.dtype
+        and x.dtype in _TYPES
+        and not torch.is_autocast_enabled("cuda")
+    )
+
+
+def in_one_kernel(layer: Layer, x: Tensor) -> Tensor:
+    """Compute a layer to which the kernel applies, and which has been loaded."""
+    affine, norm, name = layer.affine, layer.norm, activation_name(layer.activation)
+    assert isinstance(affine, nn.Linear | nn.Conv2d)
+    assert isinstance(norm, BranchNorm)
+    if isinstance(affine, nn.Conv2d):
+        pre = affine._conv_forward(x, affine.weight, None)
+    else:
+        pre = F.linear(x, affine.weight)
+    last = pre.movedim(norm.feature_dim, -1)
+    rows = last.reshape(-1, last.shape[-1])  # no copy of images whose channels are last in memory
+    parameters = affine.bias, norm.weight, norm.bias
+    product = torch.ops.hadamard.norm_product
+    out: Tensor = product(rows, *parameters, norm.branches, norm.eps, name)
+    return out.view(*last.shape[:-1], norm.width).movedim(-1, norm.feature_dim)
