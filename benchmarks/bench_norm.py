@@ -56,7 +56,7 @@ def main() -> None:
     for name, (recipe, shape) in LAYERS.items():
         for title, (variant, activation) in VARIANTS.items():
             told = variant, recipe.varied(activation=activation, norm="layer"), shape, asked.batch
-            with patch.object(normed, "kernel_is_there", lambda: False):
+            with patch.object(normed, "kernel_can_run", lambda: False):
                 runs = {"compiler": step(*told)}
             runs["kernel"] = step(*told)
             times = side_by_side(runs, asked.seconds, "cuda")

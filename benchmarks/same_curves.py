@@ -2,9 +2,10 @@
 
     python benchmarks/same_curves.py --group fast FAST/* --group eager EAGER/* [--figure FILE.png]
 
-A group is a name and run folders, of any number of algorithms, environments and seeds; what is
+Two groups, each a name and run folders of any number of algorithms, environments and seeds. What is
 compared is the mean score of the training episodes in each tenth of what all runs of a task have
-reached. The figure shows every run to its own end.
+reached: every run, the groups' means, and how likely they would differ as much by chance (the
+Mann-Whitney test). The figure shows every run to its own end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from scipy.stats import mannwhitneyu
 
 from hadamard.report.runs import RunData, load
 
@@ -49,12 +51,19 @@ def reached(run: RunData) -> int:
     return int(run.episodes.steps.max())
 
 
+def print_row(name: str, values: np.ndarray) -> None:
+    """Print one number for each tenth."""
+    print(f"{name:<12}" + "".join(f"{value:>10.2f}" for value in values))
+
+
 def main() -> None:
     """Print the scores, and draw them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--group", nargs="+", action="append", required=True, metavar="NAME RUNS")
     parser.add_argument("--figure", type=Path, help="also draw them here")
     asked = parser.parse_args()
+    if len(asked.group) != 2:
+        parser.error(f"two groups are compared, got {len(asked.group)}: --group NAME RUNS twice")
     groups = {name: list(load([Path(p) for p in paths])) for name, *paths in asked.group}
     found = [run for runs in groups.values() for run in runs]
     algorithms, tasks = sorted({run.algorithm for run in found}), sorted({run.env for run in found})
@@ -68,12 +77,19 @@ def main() -> None:
         width = min(reached(run) for each in runs.values() for run in each) / POINTS
         print(f"{algorithm} on {env}, score of training episodes up to step")
         print(f"{'':<12}" + "".join(f"{i * width / 1000:>9,.0f}k" for i in range(1, POINTS + 1)))
+        tenths: dict[str, list[np.ndarray]] = {name: [] for name in runs}
         for (name, each), colour in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
             for i, run in enumerate(each):
                 steps = width * np.arange(1, int(reached(run) / width) + 1)
                 scores = around(run, steps)
-                print(f"{f'{name} {i}':<12}" + "".join(f"{s:>10.2f}" for s in scores[:POINTS]))
+                tenths[name].append(scores[:POINTS])
+                print_row(f"{name} {i}", scores[:POINTS])
                 axes.plot(steps, scores, lw=1.2, color=colour, label=None if i else name)
+        for name, rows in tenths.items():
+            print_row(f"{name}, mean", np.mean(rows, axis=0))
+            if len(rows) > 1:
+                print_row("  deviation", np.std(rows, axis=0, ddof=1))
+        print_row("p", mannwhitneyu(*tenths.values()).pvalue)
         title = f"{algorithm.upper()}, {env}"
         axes.set(title=title, xlabel="steps", ylabel="score of training episodes")
         axes.xaxis.set_major_locator(MaxNLocator(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hadamard import cli, kernels
 from hadamard.core import config, discover, jit
+from hadamard.layers import normed
 from hadamard.trainer import ALGORITHMS
 from updates import CPU, agent_of, batch_of
 
@@ -165,6 +166,28 @@ def test_capturing_and_our_kernels_can_be_turned_off(monkeypatch: pytest.MonkeyP
     assert load("hadamard.no_such_kernels") is None
     monkeypatch.setenv("HADAMARD_KERNELS", "off")
     assert load("hadamard.core.jit") is None
+
+
+def test_the_norms_kernel_stays_out_of_function_transforms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def one_if_it_runs(x: Tensor) -> Tensor:
+        return 0 * x + 1 if normed.kernel_can_run() else 0 * x
+
+    def tangent(x: Tensor) -> Tensor:
+        return torch.func.jvp(one_if_it_runs, (x,), (x,))[0]
+
+    def answer(function: Callable[[Tensor], Tensor]) -> float:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="eager")
+        return float(compiled(torch.ones(1)).sum())
+
+    monkeypatch.setattr(kernels, "load", lambda name: kernels)
+    assert answer(one_if_it_runs) == 1
+    assert answer(torch.vmap(one_if_it_runs)) == 0
+    assert answer(tangent) == 0
+    monkeypatch.setattr(kernels, "load", lambda name: None)
+    assert answer(one_if_it_runs) == 0
 
 
 def test_both_sides_are_called_in_turn() -> None:

@@ -11,7 +11,6 @@ storage type, and float64 for float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -281,23 +280,3 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 norm_product.register_autograd(_backward, setup_context=_remember)
-
-
-def _one_by_one(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a rule for vmap: each of the batch by itself."""
-
-    def rule(info: Any, dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        def at(i: int) -> list[Any]:
-            pairs = zip(inputs, dims, strict=True)
-            return [x if dim is None else x.select(dim, i) for x, dim in pairs]
-
-        found = [operation(*at(i)) for i in range(info.batch_size)]
-        if isinstance(found[0], Tensor):
-            return torch.stack(found), 0
-        return tuple(map(torch.stack, zip(*found, strict=True))), (0,) * len(found[0])
-
-    return rule
-
-
-norm_product.register_vmap(_one_by_one(norm_product))
-norm_product_gradient.register_vmap(_one_by_one(norm_product_gradient))

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from hadamard import kernels
 from hadamard.layers.activations import activation_name
@@ -28,9 +29,16 @@ class Layer(Protocol):
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def kernel_is_there() -> bool:
-    """Load the kernel, if Triton is here. A compiler takes the answer without a look inside."""
-    return kernels.load("hadamard.layers.norm_triton") is not None
+def kernel_can_run() -> bool:
+    """Load the kernel, if Triton is here and no function transform differentiates the plain form.
+
+    The compiler takes the answer without a look inside.
+    """
+    return (
+        not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+        and kernels.load("hadamard.layers.norm_triton") is not None
+    )
 
 
 def kernel_applies(layer: Layer, x: Tensor) -> bool:
@@ -43,7 +51,7 @@ def kernel_applies(layer: Layer, x: Tensor) -> bool:
     return (
         torch.compiler.is_dynamo_compiling()
         and x.is_cuda
-        and kernel_is_there()
+        and kernel_can_run()
         and type(affine) in (nn.Linear, nn.Conv2d, Conv2d)
         and isinstance(norm, BranchNorm)
         and norm.over == "features"
@@ -57,7 +65,7 @@ def kernel_applies(layer: Layer, x: Tensor) -> bool:
 
 
 def in_one_kernel(layer: Layer, x: Tensor) -> Tensor:
-    """Compute a layer to which the kernel applies, and which has been loaded."""
+    """Compute a layer to which the kernel, once it is loaded, applies."""
     affine, norm, name = layer.affine, layer.norm, activation_name(layer.activation)
     assert isinstance(affine, nn.Linear | nn.Conv2d)
     assert isinstance(norm, BranchNorm)
