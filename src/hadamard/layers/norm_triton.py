@@ -202,16 +202,8 @@ def norm_product(
 
 
 @norm_product.register_fake
-def _empty(
-    pre: Tensor,
-    offset: Tensor | None,
-    scale: Tensor | None,
-    shift: Tensor | None,
-    branches: int,
-    eps: float,
-    act: str,
-) -> Tensor:
-    del offset, scale, shift, eps, act
+def _empty(pre: Tensor, *told: Any) -> Tensor:
+    *_, branches, _eps, _act = told
     return pre.new_empty(pre.shape[0], pre.shape[1] // branches)
 
 
@@ -232,7 +224,7 @@ def norm_product_gradient(
     act: str,
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of ``pre``, and of offset, scale and shift one below the other."""
-    to_pre, to_parameters = _empty_gradient(grad, pre, offset, scale, shift, branches, eps, act)
+    to_pre, to_parameters = _empty_gradient(grad, pre)
     if len(pre) == 0:
         return to_pre, to_parameters.zero_()
     told = _settings(pre, offset, scale, branches, eps, act)
@@ -251,17 +243,8 @@ def norm_product_gradient(
 
 
 @norm_product_gradient.register_fake
-def _empty_gradient(
-    grad: Tensor,
-    pre: Tensor,
-    offset: Tensor | None,
-    scale: Tensor | None,
-    shift: Tensor | None,
-    branches: int,
-    eps: float,
-    act: str,
-) -> tuple[Tensor, Tensor]:
-    del grad, offset, scale, shift, branches, eps, act
+def _empty_gradient(grad: Tensor, pre: Tensor, *told: Any) -> tuple[Tensor, Tensor]:
+    del grad, told
     like_rows = torch.empty_like(pre, memory_format=torch.contiguous_format)
     return like_rows, pre.new_empty(3, pre.shape[1])
 
