@@ -7,16 +7,18 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
 import torch._inductor.config
-from torch import Tensor
+from torch import Tensor, nn
 
-from hadamard import cli, kernels
+from hadamard import HadamardLinear, cli, kernels
 from hadamard.core import config, discover, jit
-from hadamard.layers import normed
+from hadamard.layers import Conv2dBranch, LinearBranch, build, normed
 from hadamard.trainer import ALGORITHMS
 from updates import CPU, agent_of, batch_of
 
@@ -188,6 +190,43 @@ def test_the_norms_kernel_stays_out_of_function_transforms(
     assert answer(tangent) == 0
     monkeypatch.setattr(kernels, "load", lambda name: None)
     assert answer(one_if_it_runs) == 0
+
+
+def test_the_norms_kernel_applies_where_nothing_is_lost_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_dynamo_compiling", lambda: True)
+    monkeypatch.setattr(normed, "kernel_can_run", lambda: True)
+    x = SimpleNamespace(is_cuda=True, dtype=torch.float32)  # all that is asked of an input
+    recipe = LinearBranch(8, 4, "relu", norm="layer")
+
+    def applies(layer: nn.Module, x: Any = x) -> bool:
+        return normed.kernel_applies(layer, x)
+
+    assert applies(recipe.build())
+    assert applies(build("hadamard", recipe))
+    assert applies(build("plain", Conv2dBranch(3, 4, norm="layer")))
+    assert not applies(recipe.build(), SimpleNamespace(is_cuda=False, dtype=torch.float32))
+    assert not applies(recipe.build(), SimpleNamespace(is_cuda=True, dtype=torch.float16))
+    for other in (
+        recipe.varied(norm=None),
+        recipe.varied(activation="mish"),
+        recipe.varied(outputs=5000),
+        Conv2dBranch(3, 4, norm="layer_map"),
+    ):
+        assert not applies(other.build())
+    assert not applies(HadamardLinear(8, 4, norm="layer", branches=3))
+    hooked = recipe.build()
+    nn.utils.spectral_norm(hooked.affine)  # a hook computes the weights
+    assert not applies(hooked)
+    for part in ("affine", "norm", "activation"):
+        for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
+            hooked = recipe.build()
+            getattr(getattr(hooked, part), f"register_{kind}_hook")(print)
+            assert not applies(hooked)
+    parametrised = recipe.build()
+    nn.utils.parametrizations.weight_norm(parametrised.affine)
+    assert not applies(parametrised)
 
 
 def test_both_sides_are_called_in_turn() -> None:

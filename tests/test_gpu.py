@@ -143,6 +143,9 @@ def test_a_compiled_layer_with_a_norm_takes_the_kernel(monkeypatch: pytest.Monke
     assert kernel in code_of(build("plain", LinearBranch(16, 8, "relu", norm="layer")))
     assert kernel not in code_of(HadamardLinear(16, 8, norm="layer", branches=3))
     assert kernel not in code_of(HadamardLinear(16, 8))
+    hooked = HadamardLinear(16, 8, norm="layer")
+    hooked.norm.register_forward_hook(lambda *_: None)
+    assert kernel not in code_of(hooked)
     with torch.autocast("cuda", torch.bfloat16):
         assert kernel not in code_of(HadamardLinear(16, 8, norm="layer"))
     layer = HadamardLinear(16, 8, norm="layer").cuda()

@@ -61,10 +61,17 @@ def kernel_applies(layer: Layer, x: Tensor) -> bool:
         and norm.branches <= 2
         and norm.width <= _WIDEST
         and activation_name(layer.activation) in FUSED_ACTIVATIONS
+        and not any(map(_is_hooked, (affine, norm, layer.activation)))
         and x.dtype == affine.weight.dtype
         and x.dtype in _TYPES
         and not torch.is_autocast_enabled("cuda")
     )
+
+
+def _is_hooked(part: nn.Module) -> bool:
+    """Say whether something else happens when a part is called, as spectral_norm has it."""
+    before, after = part._forward_pre_hooks, part._forward_hooks
+    return bool(before or after or part._backward_pre_hooks or part._backward_hooks)
 
 
 def in_one_kernel(layer: Layer, x: Tensor) -> Tensor:
