@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +15,8 @@ import torch._inductor.config
 from torch import Tensor, nn
 
 from hadamard import HadamardLinear, cli, kernels
-from hadamard.core import config, discover, jit
+from hadamard.core import jit
 from hadamard.layers import Conv2dBranch, LinearBranch, build, normed
-from hadamard.trainer import ALGORITHMS
 from updates import CPU, agent_of, batch_of
 
 
@@ -86,20 +83,8 @@ def test_only_what_is_asked_for_is_compiled() -> None:
 
     gpu = torch.device("cuda")
     assert jit.compiler("auto", CPU)(function) is function
-    assert jit.compiler("auto", CPU, pays_on_gpu=True)(function) is function
-    assert jit.compiler("auto", gpu)(function) is function
-    assert jit.compiler("off", gpu, pays_on_gpu=True)(function) is function
+    assert jit.compiler("off", gpu)(function) is function
     assert jit.compiler("on", CPU)(function) is not function
-
-
-def test_the_help_names_the_algorithms_that_are_compiled_on_a_gpu() -> None:
-    told = re.search(r"known to pay \((.*)\)", inspect.getsource(config))
-    assert told is not None
-    found = {
-        name: "pays_on_gpu=True" in inspect.getsource(discover.find(ALGORITHMS, name, "algorithm"))
-        for name in discover.names(ALGORITHMS)
-    }
-    assert set(told[1].split(", ")) == {name for name, pays in found.items() if pays}
 
 
 def test_a_process_may_compile_for_many_kinds_of_networks() -> None:
@@ -132,11 +117,11 @@ def test_auto_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> Non
     gpu = torch.device("cuda")
     monkeypatch.setattr(jit, "_try_compiling", lambda device: "no compiler")
     with pytest.warns(UserWarning, match="slower than it could be. no compiler"):
-        assert jit.compiler("auto", gpu, pays_on_gpu=True)(function) is function
+        assert jit.compiler("auto", gpu)(function) is function
     with pytest.raises(ValueError, match="no compiler, or train with --train.compile off"):
         jit.compiler("on", gpu)
     monkeypatch.setattr(jit, "_try_compiling", lambda device: None)
-    assert jit.compiler("auto", gpu, pays_on_gpu=True)(function) is not function
+    assert jit.compiler("auto", gpu)(function) is not function
 
 
 def test_a_missing_compiler_is_told_before_the_run_begins(

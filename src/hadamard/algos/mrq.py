@@ -107,14 +107,14 @@ class MRQ:
         }
         for part in ("network", "target", "replay", "random", "luck", "state", "counters"):
             self.parts[part] = getattr(self, part)
-        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        compiled = compiler(run.train.compile, device)
         self.aims, self.goals = compiled(self.target.encoder.states), compiled(self._goals)
         self.predictions, self.valued = compiled(network.encoder.predict), compiled(self._valued)
         self.encoder_losses = compiled(network.encoder.losses)
         self.value_loss = compiled(F.smooth_l1_loss)
         self.policy_loss = compiled(self._policy_loss)
         luck, place = self.luck.generator, self.replay.frames.device
-        at_frames = compiler(run.train.compile, place, pays_on_gpu=True)
+        at_frames = compiler(run.train.compile, place)
         self.observations = ShiftedObservations(self.replay, c.shift, luck, at_frames)
         priorities = self.replay.priority, self.replay.largest_priority
         changes = [network, *self.optimisers.values(), *priorities, luck]

@@ -68,7 +68,7 @@ class PPO:
             )
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
-        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
         self.optimiser = optimisers.make(
             torch.optim.Adam,

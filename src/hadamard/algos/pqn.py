@@ -64,7 +64,7 @@ class PQN:
         self.total_steps = run.train.steps
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)
-        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
         self.optimiser = optimisers.make(
             RAdam, [self.weights.whole], config.learning_rate, device, compiled=compiled

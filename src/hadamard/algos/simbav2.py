@@ -119,7 +119,7 @@ class SimbaV2:
             ("actor", "temperature", "critic"), self.optimisers, strict=True
         ):
             self.parts[f"optimiser.{name}"] = optimisers.OptimiserState(optimiser)
-        compiled = compiler(run.train.compile, device, pays_on_gpu=True)
+        compiled = compiler(run.train.compile, device)
         self.actor_loss = compiled(self._actor_loss)
         self.returns, self.predictions = compiled(self._returns), compiled(self.critic.forward)
         self.critic_loss = compiled(cross_entropy)

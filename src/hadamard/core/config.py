@@ -66,7 +66,7 @@ class TrainSpec:
     threads: int = 0
     """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch.
     Small networks are best with 1, above all when several runs share a machine."""
-    tf32: bool = False
+    tf32: bool = True
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     conv_search: bool = True
     """On a GPU, let cuDNN time its convolutions at the start and take the fastest.
@@ -75,7 +75,7 @@ class TrainSpec:
     """On a GPU, capture learning and acting as CUDA graphs: the same, launched at once."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Let torch.compile join the small operations of the losses, which takes time at first.
-    auto: on a GPU, where that is known to pay (ppo, pqn, simbav2, mrq).
+    auto: on a GPU, where it pays in every algorithm.
     on: on the CPU too, which needs a C++ compiler."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""

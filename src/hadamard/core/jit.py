@@ -113,13 +113,12 @@ class _Graph(NamedTuple):
         return {name: value.clone() for name, value in self.outputs.items()}
 
 
-def compiler(asked: str, device: torch.device, *, pays_on_gpu: bool = False) -> Compiler:
+def compiler(asked: str, device: torch.device) -> Compiler:
     """Return what makes a function of tensors faster: torch.compile, or nothing at all.
 
-    ``asked`` is ``--train.compile``: "auto" compiles on a GPU where that was measured to pay, if it
-    works there at all.
+    ``asked`` is ``--train.compile``: "auto" compiles on a GPU, if it works there at all.
     """
-    if asked == "off" or (asked == "auto" and not (pays_on_gpu and device.type == "cuda")):
+    if asked == "off" or (asked == "auto" and device.type != "cuda"):
         return as_it_is
     trouble = _try_compiling(device)
     if trouble is None:

@@ -8,8 +8,7 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     # A network for a 10 x 10 grid is too small to share among threads.
     ("*", "minatar"): {"train.threads": 1},
     # The greedy environments are PQN's running evaluation.
-    ("pqn", "*"): {"train.greedy_envs": 8, "train.tf32": True},
-    ("ppo", "*"): {"train.tf32": True},
+    ("pqn", "*"): {"train.greedy_envs": 8},
     # While one half of the emulators play, the other half is acted on.
     ("pqn", "atari"): {"train.env_groups": 2},
     ("ppo", "atari"): {"train.env_groups": 2},
@@ -36,7 +35,6 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
-        "train.tf32": True,
     },
     ("simbav2", "humanoid"): {"train.eval_workers": 5},
     # Episodes only end by the clock: a single critic.
@@ -50,7 +48,6 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
-        "train.tf32": True,
     },
     ("mrq", "dmc"): {"train.eval_workers": 5},
     ("mrq", "dmc-state"): {"train.eval_workers": 5},
