@@ -12,8 +12,8 @@ import argparse
 import torch
 import torch.nn.functional as F
 
+from hadamard.core.adam import RAdam
 from hadamard.core.flat import FlatParameters
-from hadamard.core.radam import RAdam
 from timing import machine, side_by_side
 
 BATCH, CHANNELS, SIDE, WIDTH = 128, 16, 8, 128

@@ -21,14 +21,15 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hadamard.algos import dqn, ppo, pqn
 from hadamard.analyse import RecentObservations
 from hadamard.core import checkpoint, config, discover, optimisers
+from hadamard.core.adam import RAdam
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.explore import epsilon_greedy
-from hadamard.core.radam import RAdam
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Draw, Replay
 from hadamard.core.returns import generalised_advantages, lambda_returns, successor_values
@@ -348,6 +349,31 @@ def test_replay_holds_exactly_the_whole_transitions(
         assert content(batch, stream) == [done for _, _, done in expected]
         assert len(replay) == len(expected)
     assert max(len(frames) for frames in stream.frames) > 4 * slots
+
+
+class Copies(TorchDispatchMode):
+    """Counts the numbers that are copied one by one, which on a GPU waits for each."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        if func is torch.ops.aten.copy_.default and args[1].dim() == 0:
+            self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_storing_a_step_copies_no_single_numbers() -> None:
+    stream = Stream(2, 4)
+    replay = Replay(stream.spec, 2, 60, CPU)
+    replay.begin(stream.obs())
+    with Copies() as copies:
+        replay.reward[0, 0] = 1.0
+        assert copies.count == 1
+        for _ in range(50):
+            replay.add(*stream.step())
+    assert copies.count == 1
 
 
 def test_sampled_stacks_are_those_the_environment_showed() -> None:

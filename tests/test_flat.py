@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.core import checkpoint, optimisers
+from hadamard.core.adam import RAdam
 from hadamard.core.config import NetSpec, overridden
 from hadamard.core.flat import FlatParameters, moments
 from hadamard.core.jit import Captured
-from hadamard.core.radam import RAdam
 from hadamard.nets.heads import QNetwork
 from hadamard.plasticity.redo import ReDo
 from updates import GRID, agent_of, batch_of

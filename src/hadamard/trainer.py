@@ -305,7 +305,7 @@ class Trainer:
     _densities_due = False
     _logged = -1
     _shown = 0.0
-    _finite: Tensor | None = None
+    _losses: Tensor | None = None
 
     def _due(self, every: int, before: int) -> bool:
         return every > 0 and self.step // every > before // every
@@ -313,8 +313,9 @@ class Trainer:
     def _watch(self, metrics: Metrics) -> None:
         """Remember the newest measurements, and without waiting whether all were finite."""
         self.latest = metrics
-        finite = torch.isfinite(metrics["loss"])
-        self._finite = finite if self._finite is None else self._finite & finite
+        # The sum is finite if every one of them is, and one kernel to keep.
+        loss = metrics["loss"]
+        self._losses = loss if self._losses is None else self._losses + loss
 
     def _play_along(self, greedy: GreedyPlay) -> None:
         for episode in greedy.receive():
@@ -387,7 +388,8 @@ class Trainer:
     def _check_finite(self) -> None:
         """Stop before anything that is not a number is learned from any longer, or saved."""
         trouble = None
-        if self._finite is not None and not bool(self._finite):
+        losses, self._losses = self._losses, None
+        if losses is not None and not bool(torch.isfinite(losses)):
             trouble = "the loss is not finite"
         elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
             trouble = "a weight is not finite"

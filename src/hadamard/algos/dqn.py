@@ -69,13 +69,9 @@ class DQN:
             self.target = QNetwork(env, run.net).to(device)
         self.target.load_state_dict(self.network.state_dict())
         self.weights = FlatParameters(self.network)
-        self.optimiser = optimisers.make(
-            torch.optim.Adam,
-            [self.weights.whole],
-            config.learning_rate,
-            device,
-            eps=config.adam_epsilon,
-            fused=True,
+        compiled = compiler(run.train.compile, device)
+        self.optimiser = optimisers.adam(
+            self.weights.whole, config.learning_rate, device, compiled, eps=config.adam_epsilon
         )
         # Without this, a short run would reserve room for far more than it will see.
         capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)
@@ -95,7 +91,7 @@ class DQN:
             "luck": self.luck,
             "counters": self.counters,
         }
-        self.loss = compiler(run.train.compile, device)(self._loss)
+        self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
         place, luck = self.replay.frames.device, [self.luck.generator]

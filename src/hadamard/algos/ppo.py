@@ -70,13 +70,8 @@ class PPO:
             self.network = ActorCritic(env, run.net).to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimiser = optimisers.make(
-            torch.optim.Adam,
-            [self.weights.whole],
-            config.learning_rate,
-            device,
-            eps=config.adam_epsilon,
-            fused=True,
+        self.optimiser = optimisers.adam(
+            self.weights.whole, config.learning_rate, device, compiled, eps=config.adam_epsilon
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hadamard.core import optimisers
+from hadamard.core.adam import RAdam
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
-from hadamard.core.radam import RAdam
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.returns import lambda_returns, successor_values
 from hadamard.core.rollout import Rollout, check_minibatches

@@ -26,9 +26,10 @@ def epsilon_greedy(
     if epsilon <= 0:
         seen = look(obs)
         return seen["action"].cpu(), seen
-    explores = torch.rand(count, generator=generator) < epsilon
+    chance = torch.rand(count, generator=generator)
     random = torch.randint(num_actions, (count,), generator=generator)
-    if count == 1 and bool(explores):
+    if count == 1 and chance.item() < epsilon:
         return random, None
     seen = look(obs)
-    return torch.where(explores, random, seen["action"].cpu()), seen
+    best = seen["action"].cpu()
+    return best if count == 1 else torch.where(chance < epsilon, random, best), seen

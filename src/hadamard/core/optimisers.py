@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hadamard.core.adam import Adam
+from hadamard.core.jit import Compiler
 from hadamard.core.types import State
 
 
@@ -27,6 +29,19 @@ def make(
     # Fused optimisers read rates of single precision only, whatever the weights are.
     rate = torch.as_tensor(learning_rate, dtype=torch.float32, device=device)
     return kind(parameters, lr=rate, capturable=True, **options)
+
+
+def adam(
+    parameter: nn.Parameter,
+    learning_rate: float,
+    device: torch.device,
+    compiled: Compiler,
+    **options: Any,
+) -> torch.optim.Optimizer:
+    """Build Adam for one long parameter: PyTorch's fused one, or on a GPU one that fills it."""
+    if device.type != "cuda":
+        return make(torch.optim.Adam, [parameter], learning_rate, device, fused=True, **options)
+    return make(Adam, [parameter], learning_rate, device, compiled=compiled, **options)
 
 
 class DecayingRate(nn.Module):

@@ -126,9 +126,9 @@ class Replay:
         self.pushed[env] += 1
         # Stacks that reach back over this slot have lost a frame.
         end = slot + self.stack
-        self.usable[env, slot:end] = False
+        self.usable[env, slot:end].fill_(False)
         if end > self.slots:
-            self.usable[env, : end - self.slots] = False
+            self.usable[env, : end - self.slots].fill_(False)
 
     def begin(self, obs: Tensor, envs: list[int] | None = None) -> None:
         """Start episodes with these observations, in all environments or in some."""
@@ -142,15 +142,18 @@ class Replay:
         """Store what was done on the current observations, and what followed."""
         newest = step.next_obs.unflatten(1, (self.stack, -1))[:, -1]
         place = self.frames.device
-        # Single numbers that the host knows are written by kernels that carry them: no copies.
         known = action.dim() == 1 and not action.is_cuda
         chosen = action.tolist() if known else action.to(place)
         reward, terminated = step.reward.tolist(), step.terminated.tolist()
+        # Numbers that the host knows are filled in: to assign them would copy each and wait for it.
         for env in range(len(self.pushed)):
             slot = (self.pushed[env] - 1) % self.slots
-            self.action[env, slot] = chosen[env]
-            self.reward[env, slot] = reward[env]
-            self.terminated[env, slot] = terminated[env]
+            if known:
+                self.action[env, slot].fill_(chosen[env])
+            else:
+                self.action[env, slot] = chosen[env]
+            self.reward[env, slot].fill_(reward[env])
+            self.terminated[env, slot].fill_(terminated[env])
             if self.priority is not None:
                 self.priority[env, slot] = self.largest_priority
             self._push(env, newest[env])
@@ -159,7 +162,7 @@ class Replay:
             first = self.horizon - 1
             for behind in range(first, -1, -1) if terminated[env] else [first]:
                 if behind < self.ages[env]:
-                    self.usable[env, (slot - behind) % self.slots] = True
+                    self.usable[env, (slot - behind) % self.slots].fill_(True)
         if step.final_index is not None:
             reset = step.final_index.tolist()
             self.begin(step.obs[step.final_index.to(step.obs.device)], reset)
