@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hadamard.algos import dqn, ppo, pqn
 from hadamard.analyse import RecentObservations
 from hadamard.core import checkpoint, config, discover, optimisers
-from hadamard.core.adam import RAdam
+from hadamard.core.adam import Adam, RAdam
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.explore import epsilon_greedy
@@ -637,23 +637,25 @@ def test_numpy_scalars_become_plain_numbers(tmp_path: Path) -> None:
     assert same(state, {"a": 3, "b": 0.5, "c": True})
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RAdam, RAdam])
+OPTIMISERS = [torch.optim.Adam, torch.optim.RAdam, Adam, RAdam]
+
+
+@pytest.mark.parametrize("kind", OPTIMISERS)
 def test_an_optimisers_state_moves_to_the_device_of_its_weights(kind: Any) -> None:
     weights = nn.Parameter(torch.ones(3))
     saved = optimisers.make(kind, [weights], 0.1, CPU)
     weights.grad = torch.ones(3)
     saved.step()
     elsewhere = nn.Parameter(torch.ones(3, device="meta"))
-    options = {} if kind is RAdam else {"capturable": True}
-    again = kind([elsewhere], lr=0.1, **options)
+    again = kind([elsewhere], lr=0.1, capturable=True)
     optimisers.OptimiserState(again).load_state_dict(optimisers.OptimiserState(saved).state_dict())
     held = again.state[elsewhere]
     assert {name: value.device.type for name, value in held.items()} == dict.fromkeys(held, "meta")
     # How a device computes is not a checkpoint's to say.
-    assert again.param_groups[0].get("capturable", True)
+    assert again.param_groups[0]["capturable"]
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RAdam])
+@pytest.mark.parametrize("kind", OPTIMISERS)
 def test_a_restored_optimiser_goes_on_exactly(tmp_path: Path, kind: Any) -> None:
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
         with seeded(1):

@@ -163,7 +163,7 @@ def small_agent(algorithm: str, dtype: torch.dtype) -> Any:
 def plainly(agent: Any) -> Callable[..., None]:
     """Return an agent's update as PyTorch's own parts do it, parameter by parameter."""
     parameters = list(agent.network.parameters())
-    settings = {**agent.optimiser.defaults}
+    settings = {name: agent.optimiser.defaults[name] for name in ("lr", "betas", "eps")}
     optimiser = getattr(torch.optim, type(agent.optimiser).__name__)(parameters, **settings)
 
     def learn(*batch: Tensor) -> None:

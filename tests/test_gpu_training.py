@@ -179,7 +179,8 @@ def test_captured_learning_is_that_of_each_parameter(
     # Eagerly, by PyTorch's own parts, parameter by parameter.
     parameters = list(eager.network.parameters())
     kind = getattr(torch.optim, type(eager.optimiser).__name__)
-    plain = kind(parameters, **{**eager.optimiser.defaults, "capturable": True})
+    told = {name: eager.optimiser.defaults[name] for name in ("lr", "betas", "eps")}
+    plain = kind(parameters, **told, capturable=True)
     batch = batch_of(algorithm, trainers[0].envs.spec, 32, DEVICE)
     start = [p.detach().clone() for p in parameters]
     place = captured.weights.whole.data_ptr()

@@ -212,7 +212,7 @@ class Renderer:
         _open.discard(self)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the driver may have gone before
             self.close()
 
     def _prepare(self, model: Any) -> None:
@@ -255,5 +255,5 @@ class Renderer:
 
 def _close_all() -> None:
     for renderer in list(_open):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # the process ends anyway: close the others
             renderer.close()
