@@ -1,9 +1,9 @@
-"""A step of Adam on one long parameter: PyTorch's fused one, ours, and ours compiled.
+"""A step of Adam and of RAdam on one long parameter: PyTorch's, and ours as training has them.
 
     python benchmarks/bench_adam.py [--device cpu] [--seconds 1]
 
-On a GPU each is a CUDA graph, as in training. The sizes are those of DQN's and PPO's networks on
-MinAtar and on Atari, and of one twice as large.
+On a GPU each is a CUDA graph, and ours are compiled. The sizes are those of networks on MinAtar and
+on Atari, and of one twice as large. PyTorch's Adam is the fused one; RAdam has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hadamard.core import optimisers
-from hadamard.core.adam import Adam
+from hadamard.core.adam import Adam, RAdam
 from hadamard.core.jit import compiler
 from timing import captured, machine, side_by_side
 
@@ -23,29 +23,34 @@ SIZES = 134_000, 1_690_000, 3_380_000
 
 
 def main() -> None:
-    """Time all three in turns, for each size."""
+    """Time all four in turns, for each size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
     asked = parser.parse_args()
     device = torch.device(asked.device)
-    kinds = {
-        "fused": (torch.optim.Adam, {"fused": True}),
-        "ours": (Adam, {}),
-        "compiled": (Adam, {"compiled": compiler("on", device)}),
-    }
+    compiled = compiler("auto", device)
     print(machine())
-    print(f"{'weights':>10}" + "".join(f"{name + ', us':>14}" for name in kinds) + f"{'ratio':>8}")
+    print(f"{'weights':>10}{'Adam, us':>12}{'ours':>10}{'':>8}{'RAdam, us':>12}{'ours':>10}")
+    kinds: dict[str, Callable[[nn.Parameter], torch.optim.Optimizer]] = {
+        "Adam": lambda w: optimisers.make(torch.optim.Adam, [w], 1e-4, device, fused=True),
+        "our Adam": lambda w: optimisers.in_one_pass(Adam, w, 1e-4, device, compiled),
+        "RAdam": lambda w: optimisers.make(torch.optim.RAdam, [w], 1e-4, device),
+        "our RAdam": lambda w: optimisers.in_one_pass(RAdam, w, 1e-4, device, compiled),
+    }
     for size in SIZES:
         runs: dict[str, Callable[[], object]] = {}
-        for name, (kind, options) in kinds.items():
+        for name, make in kinds.items():
             weights = nn.Parameter(torch.randn(size, device=device))
             weights.grad = torch.randn_like(weights)
-            step = optimisers.make(kind, [weights], 1e-4, device, **options).step
+            step = make(weights).step
             runs[name] = captured(step) if device.type == "cuda" else step
         times = side_by_side(runs, asked.seconds, device.type)
-        row = "".join(f"{1e6 * times[name]:>14.1f}" for name in kinds)
-        print(f"{size:>10,}{row}{times['fused'] / times['compiled']:>7.2f}x", flush=True)
+        row = f"{size:>10,}"
+        for theirs, ours in (("Adam", "our Adam"), ("RAdam", "our RAdam")):
+            ratio = times[theirs] / times[ours]
+            row += f"{1e6 * times[theirs]:>12.1f}{1e6 * times[ours]:>10.1f}{ratio:>7.2f}x"
+        print(row, flush=True)
 
 
 if __name__ == "__main__":

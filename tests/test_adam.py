@@ -43,15 +43,17 @@ def pair(dtype: torch.dtype) -> tuple[nn.Parameter, nn.Parameter]:
 
 Kind = type[Adam] | type[RAdam]
 both = pytest.mark.parametrize("kind", [Adam, RAdam])
+either_form = pytest.mark.parametrize("fused", [True, False])
 PLAIN = {Adam: torch.optim.Adam, RAdam: torch.optim.RAdam}
 
 
 @both
+@either_form
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-14), (torch.float32, 1e-6)])
-def test_it_steps_as_torch_does(kind: Kind, dtype: torch.dtype, close: float) -> None:
+def test_it_steps_as_torch_does(kind: Kind, fused: bool, dtype: torch.dtype, close: float) -> None:
     mine, other = pair(dtype)
     start = mine.detach().clone()
-    ours = kind([mine], 1e-2, betas=(0.8, 0.99), eps=1e-6)
+    ours = kind([mine], 1e-2, betas=(0.8, 0.99), eps=1e-6, fused=fused)
     theirs = PLAIN[kind]([other], 1e-2, betas=(0.8, 0.99), eps=1e-6)
     assert race(ours, theirs, 600) < close
     assert torch.equal(mine[:10], start[:10])
@@ -85,16 +87,28 @@ def handed_over(one: torch.optim.Optimizer, other: torch.optim.Optimizer) -> Non
 
 
 @both
-def test_a_saved_state_goes_on(kind: Kind) -> None:
+@either_form
+def test_a_saved_state_goes_on(kind: Kind, fused: bool) -> None:
     mine, other = pair(torch.float32)
-    ours, again = advanced(kind([mine], 1e-2)), kind([other], 1e-2)
+    ours, again = advanced(kind([mine], 1e-2, fused=fused)), kind([other], 1e-2, fused=fused)
     handed_over(ours, again)
     assert race(ours, again, 20) == 0
 
 
+@both
+@either_form
+def test_a_state_goes_on_in_the_form_of_another_device(kind: Kind, fused: bool) -> None:
+    # A CPU has PyTorch's loop, a GPU has not: a run may move from either to the other.
+    mine, other = pair(torch.float32)
+    first, second = kind([mine], 1e-2, eps=1e-6, fused=fused), kind([other], 1e-2, fused=not fused)
+    handed_over(advanced(first), second)
+    assert second.param_groups[0]["eps"] == 1e-6
+    assert second.param_groups[0]["fused"] is not fused
+    assert race(first, second, 200) < 1e-6
+
+
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_a_state_goes_on_in_the_adam_of_another_device(ours_first: bool) -> None:
-    # A CPU has PyTorch's fused one, a GPU ours: a run may move from either to the other.
+def test_a_state_goes_on_in_torchs_own(ours_first: bool) -> None:
     mine, other = pair(torch.float32)
     one, another = Adam([mine], 1e-2, eps=1e-6), torch.optim.Adam([other], 1e-2, fused=True)
     first, second = (one, another) if ours_first else (another, one)
@@ -104,10 +118,11 @@ def test_a_state_goes_on_in_the_adam_of_another_device(ours_first: bool) -> None
 
 
 @both
-def test_what_has_no_gradient_stays(kind: Kind) -> None:
+@either_form
+def test_what_has_no_gradient_stays(kind: Kind, fused: bool) -> None:
     mine, other = pair(torch.float32)
     start = mine.detach().clone()
-    ours = kind([mine, other], 1e-2)
+    ours = kind([mine, other], 1e-2, fused=fused)
     other.grad = torch.ones(300)
     ours.step()
     assert torch.equal(mine, start)

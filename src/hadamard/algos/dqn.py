@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hadamard.core import optimisers
+from hadamard.core.adam import Adam
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
@@ -70,8 +71,13 @@ class DQN:
         self.target.load_state_dict(self.network.state_dict())
         self.weights = FlatParameters(self.network)
         compiled = compiler(run.train.compile, device)
-        self.optimiser = optimisers.adam(
-            self.weights.whole, config.learning_rate, device, compiled, eps=config.adam_epsilon
+        self.optimiser = optimisers.in_one_pass(
+            Adam,
+            self.weights.whole,
+            config.learning_rate,
+            device,
+            compiled,
+            eps=config.adam_epsilon,
         )
         # Without this, a short run would reserve room for far more than it will see.
         capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)

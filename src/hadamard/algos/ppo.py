@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from hadamard.core import optimisers
+from hadamard.core.adam import Adam
 from hadamard.core.config import NetSpec, RunSpec, require_positive
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
@@ -70,8 +71,13 @@ class PPO:
             self.network = ActorCritic(env, run.net).to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimiser = optimisers.adam(
-            self.weights.whole, config.learning_rate, device, compiled, eps=config.adam_epsilon
+        self.optimiser = optimisers.in_one_pass(
+            Adam,
+            self.weights.whole,
+            config.learning_rate,
+            device,
+            compiled,
+            eps=config.adam_epsilon,
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))

@@ -66,8 +66,8 @@ class PQN:
             self.network = QNetwork(env, run.net, init="he").to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimiser = optimisers.make(
-            RAdam, [self.weights.whole], config.learning_rate, device, compiled=compiled
+        self.optimiser = optimisers.in_one_pass(
+            RAdam, self.weights.whole, config.learning_rate, device, compiled
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))

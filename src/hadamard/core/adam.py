@@ -1,38 +1,41 @@
-"""Adam and RAdam in few passes over the weights, and in one where they are compiled."""
+"""Adam and RAdam in one pass over the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as torch_adam
 
 from hadamard.core.jit import Compiler, as_it_is
 
-Scalars = tuple[Tensor, Tensor, Tensor]
+Number = TypeVar("Number", float, Tensor)
+Scalars = tuple[Number, Number, Number]
 """The size of a step, and what to make of the deviation: a factor and what is added.
 
-They are worked out in double precision, as all that follows from a count of steps.
+They are worked out in double precision, as all that follows from a count of steps; from numbers, or
+from tensors of one, where the host must not decide anything.
 """
 
 
-def adam(step: Tensor, rate: Tensor, beta1: float, beta2: float, eps: float) -> Scalars:
+def adam(step: Number, rate: Number, beta1: float, beta2: float, eps: float) -> Scalars[Number]:
     """Return Adam's scalars: both averages started from zero, which they are corrected for."""
-    return rate / (1 - beta1**step), (1 - beta2**step).rsqrt(), torch.full_like(step, eps)
+    return rate / (1 - beta1**step), (1 - beta2**step) ** -0.5, eps + 0 * step
 
 
-def radam(step: Tensor, rate: Tensor, beta1: float, beta2: float, eps: float) -> Scalars:
+def radam(step: Number, rate: Number, beta1: float, beta2: float, eps: float) -> Scalars[Number]:
     """Return RAdam's scalars."""
     unbiased = 1 - beta2**step
     longest = 2 / (1 - beta2) - 1
     # How many squares the average knows. Up to 5 its variance is unknown, and it is left out.
     known = longest - 2 * step * beta2**step / unbiased
-    rectified = known > 5
-    known = known.clamp_min(5)
+    rectified = 1.0 * (known > 5)
+    known = 5 + (known - 5) * rectified
     trust = (known - 4) * (known - 2) * longest / ((longest - 4) * (longest - 2) * known)
-    size = rate / (1 - beta1**step) * torch.where(rectified, (trust * unbiased).sqrt(), 1.0)
-    return size, rectified.to(step.dtype), torch.where(rectified, eps, 1.0)
+    rectifier = (trust * unbiased) ** 0.5 * rectified + (1 - rectified)
+    return rate / (1 - beta1**step) * rectifier, rectified, eps * rectified + (1 - rectified)
 
 
 def move_(
@@ -57,9 +60,10 @@ def move_(
 class Adam(torch.optim.Adam):
     """``torch.optim.Adam``, to the last digits; their states can be loaded into each other.
 
-    PyTorch's fused form gives 65,536 weights to each block of threads: of a GPU of over a hundred
-    processors one parameter of two million weights takes thirty. Here a compiler may make one pass
-    over the weights of it all, and nothing is decided on the host: a captured graph may hold it.
+    ``fused`` takes PyTorch's loop over the weights, which on a CPU is the fastest. On a GPU it is
+    not: it gives 65,536 weights to each block of threads, so of over a hundred processors one
+    parameter of two million weights takes thirty. Without it a compiler may make one pass of it
+    all, and nothing is decided on the host: a captured graph may hold it.
     """
 
     scalars = staticmethod(adam)
@@ -71,10 +75,11 @@ class Adam(torch.optim.Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         *,
+        fused: bool = False,
         compiled: Compiler = as_it_is,
         capturable: bool = False,
     ) -> None:
-        super().__init__(parameters, lr, betas, eps, capturable=capturable)
+        super().__init__(parameters, lr, betas, eps, fused=fused, capturable=capturable)
         # Apart, or a compiler would work the scalars out for every weight anew.
         self.coefficients, self.move = compiled(self.scalars), compiled(move_)
 
@@ -87,16 +92,46 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._move(parameter, group)
+                    take = self._fused if group["fused"] else self._move
+                    take(parameter, group)
 
     def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state, betas = self._state_of(parameter), group["betas"]
         state["step"] += 1
         # A number would be a part of the compiled code.
         rate = torch.as_tensor(group["lr"], dtype=torch.float64, device=parameter.device)
-        scalars: Scalars = self.coefficients(state["step"].double(), rate, *betas, group["eps"])
+        scalars = self.coefficients(state["step"].double(), rate, *betas, group["eps"])
         averages = state["exp_avg"], state["exp_avg_sq"]
         self.move(parameter, parameter.grad, *averages, *betas, *scalars)
+
+    def _fused(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """Call PyTorch's loop with the rate and eps that make it take a step of these scalars."""
+        state, (beta1, beta2) = self._state_of(parameter), group["betas"]
+        step = float(state["step"]) + 1
+        size, factor, added = self.scalars(step, float(group["lr"]), beta1, beta2, group["eps"])
+        rate, eps = 0.0, 1.0
+        if factor > 0:
+            unbiased = (1 - beta2**step) ** 0.5
+            rate, eps = size / factor * (1 - beta1**step) / unbiased, added / factor / unbiased
+        assert parameter.grad is not None
+        torch_adam(
+            [parameter],
+            [parameter.grad],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=rate,
+            weight_decay=0.0,
+            eps=eps,
+            maximize=False,
+        )
+        if factor == 0:  # without the deviation, which that loop always divides by
+            parameter.add_(state["exp_avg"], alpha=-size / added)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]

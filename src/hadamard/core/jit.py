@@ -122,6 +122,12 @@ def compiler(asked: str, device: torch.device) -> Compiler:
         return as_it_is
     trouble = _try_compiling(device)
     if trouble is None:
+        if device.type == "cpu":
+            import torch._functorch.config as partitioner
+
+            # Or the signs of a ReLU whose output is flattened are kept for the backward pass as
+            # booleans, which a CPU would write and read one by one: twice the time of an update.
+            partitioner.recompute_views = True
         return _compiled
     if asked == "on":
         raise ValueError(f"{trouble}, or train with --train.compile off")

@@ -31,17 +31,17 @@ def make(
     return kind(parameters, lr=rate, capturable=True, **options)
 
 
-def adam(
+def in_one_pass(
+    kind: type[Adam],
     parameter: nn.Parameter,
     learning_rate: float,
     device: torch.device,
     compiled: Compiler,
     **options: Any,
 ) -> torch.optim.Optimizer:
-    """Build Adam for one long parameter: PyTorch's fused one, or on a GPU one that fills it."""
-    if device.type != "cuda":
-        return make(torch.optim.Adam, [parameter], learning_rate, device, fused=True, **options)
-    return make(Adam, [parameter], learning_rate, device, compiled=compiled, **options)
+    """Build ``Adam`` or ``RAdam`` for one long parameter, in the form that this device likes."""
+    form = {"compiled": compiled} if device.type == "cuda" else {"fused": True}
+    return make(kind, [parameter], learning_rate, device, **form, **options)
 
 
 class DecayingRate(nn.Module):
