@@ -136,7 +136,8 @@ class Adam(torch.optim.Adam):
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
         state: dict[str, Any] = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float64, device=parameter.device)
+            # As PyTorch counts; a state that is loaded is brought to that too.
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         return state
