@@ -77,6 +77,21 @@ def test_a_thousand_compiled_updates_are_eager_ones() -> None:
     assert difference < 1e-13
 
 
+def test_a_compiled_relu_keeps_no_booleans() -> None:
+    # A CPU would write and read them one by one, which took longer than all the rest.
+    agent = agent_of("pqn", torch.float32, {"net.activation": "relu", "train.compile": "on"})
+    kept: list[torch.dtype] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.dtype)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        agent.loss(*batch_of("pqn", size=16))
+    assert torch.float32 in kept
+    assert torch.bool not in kept
+
+
 def test_only_what_is_asked_for_is_compiled() -> None:
     def function(x: Tensor) -> Tensor:
         return x.tanh()
