@@ -55,7 +55,7 @@ def test_it_steps_as_torch_does(kind: Kind, fused: bool, dtype: torch.dtype, clo
     start = mine.detach().clone()
     ours = kind([mine], 1e-2, betas=(0.8, 0.99), eps=1e-6, fused=fused)
     theirs = PLAIN[kind]([other], 1e-2, betas=(0.8, 0.99), eps=1e-6)
-    assert race(ours, theirs, 600) < close
+    assert race(ours, theirs, 1_000) < close
     assert torch.equal(mine[:10], start[:10])
     assert (mine[30:] - start[30:]).detach().abs().mean() > 0.05
 
