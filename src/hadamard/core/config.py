@@ -65,7 +65,7 @@ class TrainSpec:
     A resumed run then equals an uninterrupted one bit for bit, as in all other suites."""
     threads: int = 0
     """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch.
-    Small networks are best with 1, above all when several runs share a machine."""
+    With 1, runs that share a machine are fastest; a run that has it to itself may be with 2."""
     tf32: bool = True
     """On a GPU, multiply matrices in TF32: 10 bits of mantissa, several times faster."""
     conv_search: bool = True

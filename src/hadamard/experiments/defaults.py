@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
-    # A network for a 10 x 10 grid is too small to share among threads.
+    # A network for a 10 x 10 grid has work for two threads at most, and runs share a machine.
     ("*", "minatar"): {"train.threads": 1},
     # The greedy environments are PQN's running evaluation.
     ("pqn", "*"): {"train.greedy_envs": 8},
