@@ -666,3 +666,52 @@ def test_observing_while_environments_play_changes_nothing(
     assert len(rows) == 6
     for a, b in zip(ours.network.parameters(), at_once.network.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algo.num_envs": 1, "algo.update_period": 4},
+        {"algo.num_envs": 2, "algo.update_period": 1, "train.env_groups": 2},
+        {"algo.num_envs": 1, "algo.update_period": 2, "redo.enabled": True, "redo.period": 20},
+    ],
+    ids=["one", "several", "redo"],
+)
+def test_learning_ahead_of_a_step_changes_nothing(
+    changes: dict[str, Any], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+
+    def run(ahead: bool) -> tuple[Any, list[int], dict[str, list[dict[str, Any]]]]:
+        folder = tmp_path / str(ahead)
+        more = {"run_dir": str(folder), "train.steps": 600, "train.log_every": 50}
+        more |= {"train.tensorboard": False, "train.compile": "off", "train.conv_search": False}
+        more |= {"train.learn_ahead": ahead, "train.greedy_envs": 2, "device": device}
+        # Small enough for the newest step to be drawn now and then.
+        more |= {"algo.replay_capacity": 400, "algo.batch_size": 4, "algo.target_period": 40}
+        trainer = Trainer("dqn", settings("dqn", "image", {**more, **changes}))
+        trainer.open(Run.create(folder, {}), Quiet, resume=False)
+        agent: Any = trainer.agent
+        made, observe = [], agent.observe
+
+        def observe_and_count(*step: Any) -> Any:
+            made.append(agent.made - agent.due)
+            return observe(*step)
+
+        agent.observe = observe_and_count
+        for _ in trainer.loop(lambda: False):
+            pass
+        trainer.close()
+        streams = ("train", "eval", "episodes")
+        return agent, made, {name: list(Run.open(folder).rows(name)) for name in streams}
+
+    ours, made, rows = run(True)
+    theirs, none, other_rows = run(False)
+    learned = [i for i, missing in enumerate(none) if missing < 0]
+    ahead = sum(made[i] == 0 for i in learned)  # all that was due was made before
+    assert 0.5 * len(learned) < ahead < len(learned)
+    assert rows == other_rows
+    assert ours.counters.values == theirs.counters.values
+    for mine, other in zip(ours.network.parameters(), theirs.network.parameters(), strict=True):
+        assert torch.equal(mine, other)

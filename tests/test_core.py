@@ -407,6 +407,55 @@ def test_every_transition_is_as_likely_as_any_other() -> None:
     assert chisquare(counts[replay.usable].numpy()).pvalue > 0.01
 
 
+@pytest.mark.parametrize(
+    ("stack", "num_envs", "slots", "habits"),
+    [(4, 1, 60, {"resets": 0.2}), (1, 1, 12, {}), (4, 3, 40, {"resets": 0.1, "limits": 0.1})],
+)
+def test_a_draw_ahead_of_a_step_is_the_draw_after_it(
+    stack: int, num_envs: int, slots: int, habits: dict[str, float]
+) -> None:
+    stream = Stream(num_envs, stack, **habits)
+    replay = Replay(stream.spec, num_envs, slots * num_envs, CPU, on_host=True)
+    replay.begin(stream.obs())
+    ours, theirs = (torch.Generator().manual_seed(3) for _ in range(2))
+    for _ in range(8):
+        replay.add(*stream.step())
+    known = 0
+    for _ in range(6 * slots):
+        ahead = replay.draw_ahead(2, ours)
+        drawable = replay.usable.clone()
+        if ahead is None:
+            assert torch.equal(ours.get_state(), theirs.get_state())
+        else:
+            before = replay.unpacked(replay.packed(ahead))
+        replay.add(*stream.step())
+        after = replay.draw(2, theirs)
+        if ahead is None:
+            after = replay.draw(2, ours)  # of which nothing was used up
+        else:
+            known += 1
+            assert drawable[after.envs, after.slots].all()
+            assert all(torch.equal(one, other) for one, other in zip(ahead, after, strict=True))
+            found = replay.unpacked(replay.packed(after))
+            assert all(torch.equal(one, other) for one, other in zip(before, found, strict=True))
+        assert torch.equal(ours.get_state(), theirs.get_state())
+    assert 0 < known < 6 * slots
+
+
+def test_packed_transitions_are_those_drawn() -> None:
+    stream = Stream(2, 4)
+    replay = Replay(stream.spec, 2, 60, CPU, on_host=True)
+    replay.begin(stream.obs())
+    for _ in range(40):
+        replay.add(*stream.step())
+    packed = replay.packed(replay.draw(64, torch.Generator().manual_seed(1)))
+    assert packed.shape == (5, 64)
+    plain = replay.sample(64, torch.Generator().manual_seed(1))
+    for ours, theirs in zip(replay.unpacked(packed), plain, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
 def test_an_empty_or_too_small_replay_says_so() -> None:
     stream = Stream(2, 4)
     with pytest.raises(

@@ -618,7 +618,7 @@ def test_atari_stacks_are_those_of_the_vector_environment(
 def test_atari_starts_after_no_ops_like_the_vector_environment(game: str) -> None:
     emulators = atari._Vector(atari.rom(game), 0, 12)
     frames, _ = emulators.reset()
-    one = atari._Game(atari.rom(game), 0)
+    one = atari._Game(atari.rom(game), 0, np.zeros((84, 84), np.uint8))
     starts = []
     for noops in range(atari.NOOP_MAX):
         one.begin(noops)

@@ -78,23 +78,31 @@ def test_frames_in_memory_are_drawn_by_a_generator_on_the_gpu() -> None:
     assert not torch.equal(drawn[0].slots, drawn[2].slots)
 
 
-def test_captured_draws_are_eager_draws() -> None:
+def test_captured_fetching_is_eager_fetching() -> None:
     changes = {"net.width": 32, "algo.replay_capacity": 512}
     slow = {**changes, "train.capture": False}
     fast, eager = (agent_of("dqn", torch.float32, c, DEVICE) for c in (changes, slow))
-    assert eager.draw == eager._draw
-    assert fast.draw != fast._draw
+    assert eager.fetch == eager._fetch
+    assert fast.fetch != fast._fetch
     for agent in (fast, eager):
-        assert agent.replay.frames.device.type == DEVICE.type
-        agent.replay.frames.random_(generator=torch.Generator(DEVICE).manual_seed(0))
-        agent.replay.usable[:, 100:200] = True
+        replay = agent.replay
+        assert replay.frames.device.type == DEVICE.type
+        assert replay.reward.device.type == replay.usable.device.type == "cpu"
+        replay.frames.random_(generator=torch.Generator(DEVICE).manual_seed(0))
+        for held in (replay.action, replay.reward):
+            held.random_(3, generator=torch.Generator().manual_seed(1))
+        replay.terminated[:, ::3] = True
+        replay.usable[:, 100:200] = True
+        replay.pushed, replay.ages = [220], [50]
     for update in range(20):
-        batches = fast.draw(), eager.draw()
+        packed = [a.replay.packed(a.replay.draw(32, a.luck.generator)) for a in (fast, eager)]
+        assert torch.equal(*packed)
+        batches = fast.fetch(packed[0]), eager.fetch(packed[1])
         for name in batches[1]:
+            assert batches[0][name].device.type == DEVICE.type
             assert torch.equal(batches[0][name], batches[1][name])
-        for agent in (fast, eager):  # what is stored since is drawn, too
+        for agent in (fast, eager):  # what is stored since is found, too
             agent.replay.frames[:, 100 + update] = update
-            agent.replay.usable[:, 200 + update] = True
 
 
 def settings(algorithm: str, folder: Path, **changes: Any) -> RunSpec[Any]:

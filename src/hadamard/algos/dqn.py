@@ -15,7 +15,7 @@ from hadamard.core.explore import epsilon_greedy
 from hadamard.core.flat import FlatParameters
 from hadamard.core.jit import compiler, jit
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Batch, Replay, Storage
+from hadamard.core.replay import Batch, Draw, Replay, Storage
 from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
 from hadamard.nets.heads import QNetwork
@@ -82,11 +82,14 @@ class DQN:
         # Without this, a short run would reserve room for far more than it will see.
         capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)
         storage = config.replay_storage
-        self.replay = Replay(env, config.num_envs, capacity, device, storage, run.run_dir)
+        where = device, storage, run.run_dir
+        self.replay = Replay(env, config.num_envs, capacity, *where, on_host=True)
         self.random = Random(child_seed(run.seed, 1))
-        self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured draws
+        self.luck = Random(child_seed(run.seed, 2))
         self.counters = Counters(steps=0, updates=0)
         self.ahead = 0  # steps that were chosen and not yet observed
+        self.made = 0  # updates that were made ahead of the step that they follow
+        self.metrics: Metrics | None = None  # of the newest of them
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
@@ -99,15 +102,23 @@ class DQN:
         }
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
-        self.look = jit(self._look, device, [], run.train.capture)
-        place, luck = self.replay.frames.device, [self.luck.generator]
-        self.draw = jit(self._draw, place, luck, run.train.capture)
+        self.look = jit(self._look, device, [], run.train.capture, lent=True)
+        place = self.replay.frames.device
+        self.fetch = jit(self._fetch, place, [], run.train.capture, lent=True)
+
+    @property
+    def due(self) -> int:
+        """Updates that follow the next step to be observed."""
+        c, before = self.config, self.counters["steps"]
+        after = before + self.num_envs
+        if after <= c.learning_starts:
+            return 0
+        return after // c.update_period - before // c.update_period
 
     @property
     def learns_next(self) -> bool:
         """When an update comes due."""
-        c, after = self.config, self.counters["steps"] + self.num_envs
-        return after > c.learning_starts and after % c.update_period < self.num_envs
+        return self.due > 0
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""
@@ -131,28 +142,41 @@ class DQN:
     def _look(self, obs: Tensor) -> Metrics:
         return {"action": self.network(obs).argmax(1)}
 
+    def learn_ahead(self) -> None:
+        """Make updates that are due after the step under way, until one may draw that step."""
+        for _ in range(self.due - self.made):
+            drawn = self.replay.draw_ahead(self.config.batch_size, self.luck.generator)
+            if drawn is None:
+                return
+            self._update(drawn)
+            self.made += 1
+
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Store the transition; update every few steps, and the target network now and then."""
         del obs, extra  # the replay has the frames already
         c, counters = self.config, self.counters
+        due, self.made = self.due - self.made, 0
         self.replay.add(action, step)
         before = counters["steps"]
         counters["steps"] += self.num_envs
         self.ahead = max(0, self.ahead - self.num_envs)
-        metrics: Metrics | None = None
-        if counters["steps"] > c.learning_starts:
-            for _ in range(counters["steps"] // c.update_period - before // c.update_period):
-                batch = Batch(**self.draw())
-                metrics = self.learn(*batch)
-                counters["updates"] += 1
-                if self.after_update is not None:
-                    self.after_update(counters["updates"], batch.obs)
-            if counters["steps"] // c.target_period > before // c.target_period:
-                self.target.load_state_dict(self.network.state_dict())
+        for _ in range(due):
+            self._update(self.replay.draw(c.batch_size, self.luck.generator))
+        starts = counters["steps"] > c.learning_starts
+        if starts and counters["steps"] // c.target_period > before // c.target_period:
+            self.target.load_state_dict(self.network.state_dict())
+        metrics, self.metrics = self.metrics, None
         return metrics
 
-    def _draw(self) -> Metrics:
-        return self.replay.sample(self.config.batch_size, self.luck.generator)._asdict()
+    def _update(self, drawn: Draw) -> None:
+        batch = Batch(**self.fetch(self.replay.packed(drawn)))
+        self.metrics = self.learn(*batch)
+        self.counters["updates"] += 1
+        if self.after_update is not None:
+            self.after_update(self.counters["updates"], batch.obs)
+
+    def _fetch(self, packed: Tensor) -> Metrics:
+        return self.replay.unpacked(packed)._asdict()
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, value = self.loss(*batch)

@@ -77,6 +77,9 @@ class TrainSpec:
     """Let torch.compile join the small operations of the losses, which takes time at first.
     auto: on a GPU, where it pays in every algorithm.
     on: on the CPU too, which needs a C++ compiler."""
+    learn_ahead: bool = True
+    """Where an update needs nothing of the newest step, make it while that step is played.
+    The same results, sooner on a GPU (dqn; the other algorithms learn from every newest step)."""
     env_workers: int = 0
     """Processes to step the environments in; 0 steps them in this one."""
     env_groups: int = 1

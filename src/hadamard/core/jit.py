@@ -22,20 +22,33 @@ Other = TypeVar("Other")
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def jit(function: Step, device: torch.device, changes: Sequence[Any], capture: bool = True) -> Step:
+def jit(
+    function: Step,
+    device: torch.device,
+    changes: Sequence[Any],
+    capture: bool = True,
+    *,
+    lent: bool = False,
+) -> Step:
     """Return the fastest form of a learning step on this device.
 
     ``changes`` are the modules, optimisers, tensors and generators the step changes: capturing a
-    graph needs warm-up calls, whose effect is undone. ``capture`` is ``--train.capture``.
+    graph needs warm-up calls, whose effect is undone. ``capture`` is ``--train.capture``. What a
+    call returns is the caller's to keep, unless it is ``lent``: then the next call overwrites it,
+    and nothing is copied.
     """
-    return Captured(function, device, changes) if capture and device.type == "cuda" else function
+    if capture and device.type == "cuda":
+        return Captured(function, device, changes, lent=lent)
+    return function
 
 
 class Captured:
     """A function as CUDA graphs, one for every shape of its inputs, which may be on the CPU."""
 
-    def __init__(self, function: Step, device: torch.device, changes: Sequence[Any]) -> None:
-        self.function, self.device, self.changes = function, device, changes
+    def __init__(
+        self, function: Step, device: torch.device, changes: Sequence[Any], *, lent: bool = False
+    ) -> None:
+        self.function, self.device, self.changes, self.lent = function, device, changes, lent
         self.graphs: dict[tuple[torch.Size, ...], _Graph] = {}
         # Libraries keep scratch memory for each stream that they are captured on: graphs that share
         # one would write into each other's where several learners run at once.
@@ -72,7 +85,7 @@ class Captured:
             graph.register_generator_state(generator)
         with torch.cuda.graph(graph, stream=self.stream):
             outputs = dict(self.function(*inputs))
-        return _Graph(graph, inputs, outputs)
+        return _Graph(graph, inputs, outputs, self.lent)
 
     def _tensors(self) -> Iterator[Tensor]:
         for part in self.changes:
@@ -105,11 +118,14 @@ class _Graph(NamedTuple):
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]
     outputs: dict[str, Tensor]
+    lent: bool
 
     def __call__(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         for place, given in zip(self.inputs, inputs, strict=True):
             place.copy_(given, non_blocking=True)
         self.graph.replay()
+        if self.lent:
+            return self.outputs
         return {name: value.clone() for name, value in self.outputs.items()}
 
 

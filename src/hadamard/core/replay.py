@@ -11,13 +11,15 @@ before the n-th, what comes after the end is whatever the slots hold, for the le
 
 from __future__ import annotations
 
-import functools
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.checkpoint import CheckpointError, checksum, read_tensors, write_tensors
@@ -37,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Which transitions were drawn: their environments and slots, where the frames are."""
+    """Which transitions were drawn: their environments and slots."""
 
     envs: Tensor
     slots: Tensor
@@ -58,6 +60,8 @@ class Replay:
     unlinked at once, so nothing is left behind), on the learner's device, or there if at most half
     of its free memory is needed (``auto``). What was done is kept, and drawn, where the frames are:
     on a GPU nothing here waits for the host, so that drawing can be a part of a captured graph.
+    With ``on_host`` all but the frames stays in memory: to store a step is one copy to a GPU then,
+    not a dozen, and the host knows what is drawn (``packed``), also in advance (``draw_ahead``).
 
     All transitions are equally likely, or as likely as their priorities if they are prioritised;
     a new one then has the largest priority there was since ``forget_largest``.
@@ -74,6 +78,7 @@ class Replay:
         *,
         horizon: int = 1,
         prioritised: bool = False,
+        on_host: bool = False,
     ) -> None:
         self.stack, self.horizon = env.frames, horizon
         self.slots = capacity // num_envs
@@ -87,7 +92,8 @@ class Replay:
         self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
         shape = (num_envs, self.slots, *self.frame_shape)
         self.frames = _allocate(shape, env.obs_dtype, storage, device, folder)
-        grid, place = (num_envs, self.slots), self.frames.device
+        grid = (num_envs, self.slots)
+        place = torch.device("cpu") if on_host else self.frames.device
         self.action = torch.zeros((*grid, *env.action_shape), dtype=env.action_dtype, device=place)
         self.reward = torch.zeros(grid, device=place)
         self.terminated = torch.zeros(grid, dtype=torch.bool, device=place)
@@ -126,9 +132,9 @@ class Replay:
         self.pushed[env] += 1
         # Stacks that reach back over this slot have lost a frame.
         end = slot + self.stack
-        self.usable[env, slot:end].fill_(False)
+        _fill(self.usable, (env, slice(slot, end)), False)
         if end > self.slots:
-            self.usable[env, : end - self.slots].fill_(False)
+            _fill(self.usable, (env, slice(0, end - self.slots)), False)
 
     def begin(self, obs: Tensor, envs: list[int] | None = None) -> None:
         """Start episodes with these observations, in all environments or in some."""
@@ -141,19 +147,17 @@ class Replay:
     def add(self, action: Tensor, step: Step) -> None:
         """Store what was done on the current observations, and what followed."""
         newest = step.next_obs.unflatten(1, (self.stack, -1))[:, -1]
-        place = self.frames.device
         known = action.dim() == 1 and not action.is_cuda
-        chosen = action.tolist() if known else action.to(place)
+        chosen: Any = action.tolist() if known else action.to(self.action.device)
         reward, terminated = step.reward.tolist(), step.terminated.tolist()
-        # Numbers that the host knows are filled in: to assign them would copy each and wait for it.
         for env in range(len(self.pushed)):
             slot = (self.pushed[env] - 1) % self.slots
             if known:
-                self.action[env, slot].fill_(chosen[env])
+                _fill(self.action, (env, slot), chosen[env])
             else:
                 self.action[env, slot] = chosen[env]
-            self.reward[env, slot].fill_(reward[env])
-            self.terminated[env, slot].fill_(terminated[env])
+            _fill(self.reward, (env, slot), reward[env])
+            _fill(self.terminated, (env, slot), terminated[env])
             if self.priority is not None:
                 self.priority[env, slot] = self.largest_priority
             self._push(env, newest[env])
@@ -162,22 +166,43 @@ class Replay:
             first = self.horizon - 1
             for behind in range(first, -1, -1) if terminated[env] else [first]:
                 if behind < self.ages[env]:
-                    self.usable[env, (slot - behind) % self.slots].fill_(True)
+                    _fill(self.usable, (env, (slot - behind) % self.slots), True)
         if step.final_index is not None:
             reset = step.final_index.tolist()
             self.begin(step.obs[step.final_index.to(step.obs.device)], reset)
 
     def sample(self, count: int, generator: torch.Generator) -> Batch:
         """Draw single transitions, with replacement."""
-        drawn = self.draw(count, generator)
+        return self._batch(self.draw(count, generator))
+
+    def _batch(self, drawn: Draw) -> Batch:
         action, reward, terminated = self.steps(drawn, 1)
         obs, next_obs = self.observations(drawn, 0, 2).unbind(1)
         return Batch(obs, action[:, 0], reward[:, 0], terminated[:, 0], next_obs)
 
+    def packed(self, drawn: Draw) -> Tensor:
+        """Return all that the host knows of single transitions as one tensor: one copy to a GPU.
+
+        Whole numbers up to 2**53 and rewards of single precision are exact in it.
+        """
+        where = drawn.envs.numpy(), drawn.slots.numpy()
+        held = (self.action.numpy(), self.reward.numpy(), self.terminated.numpy())
+        known = (*where, *(array[where] for array in held))
+        return torch.from_numpy(np.stack(known, dtype=np.float64, casting="unsafe"))
+
+    def unpacked(self, packed: Tensor) -> Batch:
+        """Return those transitions with their frames; a graph may, if these are on its GPU."""
+        envs, slots, action = packed[:3].long()
+        obs, next_obs = self.observations(Draw(envs, slots), 0, 2).unbind(1)
+        reward, terminated = packed[3].float(), packed[4] > 0
+        told = [part.to(self.device) for part in (action, reward, terminated)]
+        return Batch(obs, told[0], told[1], told[2], next_obs)
+
     def draw(self, count: int, generator: torch.Generator) -> Draw:
         """Draw where to start, with replacement."""
-        if self.priority is None and not self.frames.is_cuda:
-            return self._draw_by_rejection(count, generator)
+        if self.priority is None and not self.usable.is_cuda:
+            ends = [pushed - 1 - self.stack * (age == 0) for pushed, age in self._progress()]
+            return self._draw_by_rejection(count, generator, max(ends))
         weight = self.usable.flatten().to(torch.float64)
         if self.priority is not None:
             weight = weight * self.priority.flatten()
@@ -188,39 +213,67 @@ class Replay:
         index = index.clamp_max(len(upto) - 1)
         return Draw(index // self.slots, index % self.slots)
 
-    def _draw_by_rejection(self, count: int, generator: torch.Generator) -> Draw:
-        """Draw among all filled slots and draw again where none can start: no pass over them."""
-        filled = min(max(self.pushed), self.slots)
-        draw = functools.partial(torch.randint, generator=generator, device=generator.device)
-        envs = draw(len(self.pushed), (count,)).cpu()
-        slots = draw(filled, (count,)).cpu()
-        for _ in range(1_000):
-            wrong = ~self.usable[envs, slots]
-            missing = int(wrong.sum())
-            if missing == 0:
-                return Draw(envs, slots)
-            envs[wrong] = draw(len(self.pushed), (missing,)).cpu()
-            slots[wrong] = draw(filled, (missing,)).cpu()
+    def draw_ahead(self, count: int, generator: torch.Generator) -> Draw | None:
+        """Return what ``draw`` will when one more step is stored, if that step has no part in it.
+
+        It has if it is drawn itself, or if anything is that its frames may overwrite, those of a
+        fresh episode included. Then None is returned, and nothing was drawn. Single steps only, of
+        a replay on the host.
+        """
+        before = generator.get_state()
+        try:
+            return self._draw_by_rejection(count, generator, max(self.pushed), ahead=True)
+        except _Unknown:
+            generator.set_state(before)
+            return None
+
+    def _progress(self) -> Iterator[tuple[int, int]]:
+        return zip(self.pushed, self.ages, strict=True)
+
+    def _draw_by_rejection(
+        self, count: int, generator: torch.Generator, end: int, *, ahead: bool = False
+    ) -> Draw:
+        """Draw before an end and draw again where none can start: no pass over all slots."""
+        filled, usable = min(end, self.slots), self.usable.numpy()
+        envs, slots = np.zeros((2, count), dtype=np.int64)
+        wrong = np.ones(count, dtype=np.bool_)
+        newest = np.array(self.pushed) - 1
+
+        def drawn_below(limit: int) -> NDArray[np.int64]:
+            size = (int(wrong.sum()),)
+            drawn = torch.randint(limit, size, generator=generator, device=generator.device)
+            return drawn.numpy(force=True)
+
+        for _ in range(1_000 if filled > 0 else 0):
+            if len(self.pushed) > 1:
+                envs[wrong] = drawn_below(len(self.pushed))
+            slots[wrong] = drawn_below(filled)
+            if ahead and ((slots - newest[envs]) % self.slots <= 2 * self.stack).any():
+                raise _Unknown
+            wrong = ~usable[envs, slots]
+            if not wrong.any():
+                return Draw(torch.from_numpy(envs), torch.from_numpy(slots))
         raise RuntimeError(f"the replay holds {len(self)} transitions: too few to sample from")
 
     def observations(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the observations of steps in a row, (draws, count, ...), the first so far on."""
         index = drawn.envs[:, None, None] * self.slots + self.windows(drawn, first, count)
         # Whole frames at once: on a CPU an index into several dimensions goes pixel by pixel.
+        index = index.to(self.frames.device)
         frames = self.frames.flatten(0, 1).index_select(0, index.flatten())
         frames = frames.to(self.device, non_blocking=True)
         return frames.reshape(*index.shape[:2], -1, *self.frame_shape[1:])
 
     def windows(self, drawn: Draw, first: int, count: int) -> Tensor:
         """Return the slots that these observations' frames are in, (draws, count, stack)."""
-        place = self.frames.device
+        place = drawn.slots.device
         on = torch.arange(first, first + count, device=place)
         back = torch.arange(1 - self.stack, 1, device=place)
         return (drawn.slots[:, None, None] + on[:, None] + back) % self.slots
 
     def steps(self, drawn: Draw, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions, rewards and terminations of so many steps, each (draws, count, ...)."""
-        on = torch.arange(count, device=self.frames.device)
+        on = torch.arange(count, device=drawn.slots.device)
         where = drawn.envs[:, None], (drawn.slots[:, None] + on) % self.slots
         held = self.action[where], self.reward[where], self.terminated[where]
         action, reward, terminated = (tensor.to(self.device) for tensor in held)
@@ -307,6 +360,18 @@ class Replay:
             for path in folder.glob("frames-*"):
                 if path.name not in needed:
                     path.unlink()
+
+
+class _Unknown(Exception):
+    """A draw hangs on a step that is not stored yet."""
+
+
+def _fill(held: Tensor, where: tuple[int, int | slice], value: float) -> None:
+    """Write a number that the host knows, as fast as can be."""
+    if held.is_cuda:
+        held[where].fill_(value)  # to assign it would copy it, and wait for that
+    else:
+        held.numpy()[where] = value  # a tenth of what PyTorch takes for one number
 
 
 def _allocate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -205,3 +205,15 @@ class Agent(Protocol):
 
     def schedules(self) -> dict[str, float]:
         """Return what changes over training by plan, for the log."""
+
+
+@runtime_checkable
+class LearnsAhead(Protocol):
+    """An agent that can learn from older steps while the environments play the next one."""
+
+    def learn_ahead(self) -> None:
+        """Make the updates that are due after the step under way, as far as they do without it.
+
+        Called when the actions of all environments are chosen. Nothing may become of it that would
+        not have become of observing the step first and learning then.
+        """

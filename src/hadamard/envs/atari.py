@@ -165,6 +165,8 @@ class AtariEnvs:
         self._tally = Tally(self.num_envs)
         self._lives: _Lives = np.zeros(self.num_envs, dtype=np.int32)
         self._sent = False
+        self._on_cpu = self.device.type == "cpu"
+        self._nowhere = torch.zeros(self.num_envs, dtype=torch.bool)
 
     def reset(self) -> Tensor:
         """Start new games everywhere, other ones each time."""
@@ -189,6 +191,14 @@ class AtariEnvs:
         self._sent = False
         frames, reward, over, lives, last_frames = self._emulators.receive()
         self._tally.add(reward)
+        # Whole numbers: their signs are what clipping to [-1, 1] leaves of them.
+        learned = np.sign(reward) if self.training else reward
+        told = torch.from_numpy(learned.astype(np.float32))
+        eventful = over | (lives < self._lives) | (self._tally.lengths >= MAX_STEPS)
+        if not eventful.any():  # nearly always, and one game's next step waits for this one
+            self._lives = lives
+            self._obs = _pushed(self._obs, self._there(frames))
+            return Step(self._obs, told, self._nowhere, self._nowhere)
         # Some games show no lives left for a while before they are over: that is no lost life.
         lost = ~over & (lives > 0) & (lives < self._lives)
         terminated = over | lost if self.training else over
@@ -211,11 +221,10 @@ class AtariEnvs:
                 frames, lives = self._emulators.restart(capped)
             before = before.index_fill(0, started, 0)
         self._lives = lives
-        learned = reward.clip(-1, 1) if self.training else reward
-        self._obs = _pushed(before, copied(frames, self.device))
+        self._obs = _pushed(before, self._there(frames))
         return Step(
             obs=self._obs,
-            reward=torch.from_numpy(learned.astype(np.float32)),
+            reward=told,
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
             final_index=final_index,
@@ -223,6 +232,10 @@ class AtariEnvs:
             any_truncated=bool(truncated.any()),
             episodes=tuple(episodes),
         )
+
+    def _there(self, frames: _Frames) -> Tensor:
+        """Bring frames to where they are stacked, which copies them anyhow."""
+        return torch.from_numpy(frames) if self._on_cpu else copied(frames, self.device)
 
     def step(self, action: Tensor) -> Step:
         """Send and receive."""
@@ -359,12 +372,14 @@ class _OneByOne:
 
     def __init__(self, game: str, seed: int, num_envs: int) -> None:
         self.num_envs = num_envs
-        self._games = [_Game(game, game_seed) for game_seed in spread(seed, num_envs)]
+        self._screens = np.zeros((num_envs, 1, SIDE, SIDE), dtype=np.uint8)
+        seeds = spread(seed, num_envs)
+        self._games = [_Game(game, *each) for each in zip(seeds, self._screens[:, 0], strict=True)]
         self.num_actions = len(self._games[0].actions)
         self._action: list[int] = []
 
     def _frames(self) -> _Frames:
-        return np.stack([game.frame for game in self._games])
+        return self._screens.copy()
 
     def _lives(self) -> _Lives:
         return np.array([game.ale.lives() for game in self._games], dtype=np.int32)
@@ -386,13 +401,14 @@ class _OneByOne:
         self,
     ) -> tuple[_Frames, NDArray[Any], NDArray[np.bool_], _Lives, _Frames | None]:
         played = [game.step(a) for game, a in zip(self._games, self._action, strict=True)]
-        reward = np.array([result[0] for result in played], dtype=np.int64)
-        over = np.array([result[1] for result in played], dtype=np.bool_)
+        rewards, ends = zip(*played, strict=True)
         last_frames = None
-        if over.any():
+        if any(ends):
             last_frames = self._frames()
-            for env in np.flatnonzero(over):
-                self._games[env].reset()
+            for game, ended in zip(self._games, ends, strict=True):
+                if ended:
+                    game.reset()
+        reward, over = np.array(rewards, dtype=np.int64), np.array(ends, dtype=np.bool_)
         return self._frames(), reward, over, self._lives(), last_frames
 
     def screen(self) -> _Frames:
@@ -413,9 +429,9 @@ class _OneByOne:
 
 
 class _Game:
-    """One emulator with its newest frame, doing what ale-py's vector environment does."""
+    """One emulator, doing what ale-py's vector environment does; shows its newest frame."""
 
-    def __init__(self, game: str, seed: int) -> None:
+    def __init__(self, game: str, seed: int, frame: _Frames) -> None:
         import cv2
         from ale_py import Action, ALEInterface, LoggerMode, roms
 
@@ -428,7 +444,7 @@ class _Game:
             raise ValueError(f"this ale-py has no ROM called {game!r}: install ale-py>=0.12")
         self.ale.loadROM(path)
         self.actions = self.ale.getMinimalActionSet()
-        self.frame = np.zeros((1, SIDE, SIDE), dtype=np.uint8)
+        self.frame = frame  # (84, 84), written to
         self._noop = Action.NOOP
         self._fire = Action.FIRE if Action.FIRE in self.actions else None
         self._seed = seed
@@ -477,7 +493,7 @@ class _Game:
         return reward, ale.game_over()
 
     def _shrink(self) -> None:
-        self._resize(self._screen, (SIDE, SIDE), dst=self.frame[0], interpolation=self._by_area)
+        self._resize(self._screen, (SIDE, SIDE), dst=self.frame, interpolation=self._by_area)
 
     def state_dict(self) -> State:
         emulator = bytearray(self.ale.cloneState(include_rng=True).serialize())

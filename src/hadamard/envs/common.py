@@ -43,14 +43,15 @@ def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
         raise ValueError(f"actions must be {wanted}, got {action.dtype}")
     chosen: NDArray[Any] = action.numpy(force=True)
     if spec.continuous:
-        wrong = chosen[~(np.abs(chosen) <= 1)]  # NaN as well
+        wrong = ~(np.abs(chosen) <= 1)  # NaN as well
         limits = "lie in [-1, 1]"
     else:
-        chosen = chosen.astype(np.int64)
-        wrong = chosen[(chosen < 0) | (chosen >= spec.num_actions)]
+        chosen = chosen.astype(np.int64, copy=False)
+        # A negative number is a very large one without its sign: one comparison for both ends.
+        wrong = chosen.view(np.uint64) >= spec.num_actions
         limits = f"lie in 0..{spec.num_actions - 1}"
-    if wrong.size:
-        raise ValueError(f"actions must {limits}, got {wrong[0]}")
+    if wrong.any():
+        raise ValueError(f"actions must {limits}, got {chosen[wrong][0]}")
     return chosen
 
 
