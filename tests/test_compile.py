@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 import torch._inductor.config
 from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
 
 from hadamard import HadamardLinear, cli, kernels
 from hadamard.core import jit
@@ -238,3 +239,13 @@ def test_both_sides_are_called_in_turn() -> None:
 
     assert jit.beside(lambda: say("one"), lambda: say("other")) == ("one", "other")
     assert called == ["one", "other"]
+
+
+def test_compiled_code_spends_no_time_on_checking_actions() -> None:
+    def chosen(values: Tensor, action: Tensor) -> Tensor:
+        return values.gather(1, action.unsqueeze(1)).squeeze(1)
+
+    given = torch.randn(8, 4), torch.randint(4, (8,))
+    found, (code,) = run_and_get_code(jit.compiler("on", CPU)(chosen), *given)
+    assert torch.equal(found, chosen(*given))
+    assert "TORCH_CHECK" not in code

@@ -162,7 +162,12 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     # A process may train more kinds of networks than the few that a function is compiled for.
     limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"
     setattr(settings, limit, max(getattr(settings, limit), _KINDS))
-    made: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False)
+    # Indices are actions, which are checked where they are taken. A kernel that could say where one
+    # is out of range keeps room for it: 14 of a loss's 17 microseconds on a GPU.
+    options: dict[str, Any] = {"assert_indirect_indexing": False}
+    made: Callable[..., Any] = torch.compile(
+        function, fullgraph=True, dynamic=False, options=options
+    )
     return made
 
 
