@@ -1206,6 +1206,22 @@ def test_bytes_are_scaled_to_one_and_grids_are_not() -> None:
         torch.testing.assert_close(seen[0], obs.float() / factor, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("env", [FRAMES, GRID], ids=["frames", "grid"])
+def test_layers_see_the_same_pixels_however_they_lie_in_memory(env: EnvSpec) -> None:
+    made = encoder(env, NetSpec(width=4), "default")
+    seen: list[Tensor] = []
+    made.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    obs = torch.randint(256, (2, *env.obs_shape), dtype=torch.uint8)
+    every_other = torch.stack([obs, obs], 1).unbind(1)[0]  # as a replay hands them over
+    last = obs.contiguous(memory_format=torch.channels_last)
+    for given in (obs, every_other, last, obs.float()):
+        before = given.clone()
+        made(given)
+        assert torch.equal(given, before)
+        assert torch.equal(seen[-1], obs.float() * made.scale)
+        assert seen[-1].is_contiguous(memory_format=torch.channels_last)
+
+
 def kinds(net: NetSpec, env: EnvSpec) -> list[str]:
     """Name what each hidden layer is made of, its width last."""
     names = {HadamardLinear: "product", HadamardConv2d: "product", Branch: "branch"}

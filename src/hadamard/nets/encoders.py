@@ -49,6 +49,9 @@ class Encoder(nn.Module):
         """Encode a batch of observations as they come from the environment."""
         # Convolutions, and norms over channels, are fastest where channels are last in memory.
         layout = torch.channels_last if obs.dim() == 4 else torch.preserve_format
+        if obs.dim() == 4 and not obs.is_cuda:
+            # A CPU moves bytes and then converts them in less time than it does both at once.
+            obs = obs.contiguous(memory_format=layout)
         x = obs.to(torch.float32, memory_format=layout)
         if self.scale != 1.0:
             x = x * self.scale
