@@ -99,8 +99,8 @@ def test_a_layer_with_a_norm_in_one_kernel_is_that_in_four_steps(
     if shape in ("linear", "wide"):
         width = 37 if shape == "linear" else 1500
         recipe, x = LinearBranch(24, width, **told), torch.randn(33, 24)
-    elif shape == "whole tiles":  # 601 of 16 rows, shared by programs of which one has fewer
-        recipe, x = Conv2dBranch(3, 32, **told, kernel_size=3), torch.randn(1, 3, 603, 18)
+    elif shape == "whole tiles":  # 1201 of 32 rows, shared by programs of which one has fewer
+        recipe, x = LinearBranch(24, 32, **told), torch.randn(1201 * 32, 24)
     else:
         recipe, x = Conv2dBranch(3, 12, **told, kernel_size=3), torch.randn(5, 3, 9, 30)
     if shape == "channels_last":

@@ -21,7 +21,8 @@ from torch import Tensor
 from hadamard.layers.product_triton import activate, slope_of
 
 _TILE = 512
-"""Numbers of one branch that a program works on at once."""
+"""Numbers of one branch that a program works on at once; for a gradient twice as many, where rows
+are many enough."""
 _PROGRAMS = 528
 """Programs that share the rows of a gradient: four for each of a large GPU's processors."""
 
@@ -180,12 +181,18 @@ def _sum_kernel(
 
 
 def _settings(
-    pre: Tensor, offset: Tensor | None, scale: Tensor | None, branches: int, eps: float, act: str
+    pre: Tensor,
+    offset: Tensor | None,
+    scale: Tensor | None,
+    branches: int,
+    eps: float,
+    act: str,
+    tile: int = _TILE,
 ) -> dict[str, Any]:
     """Return what both kernels are compiled for."""
     width = pre.shape[1] // branches
     columns = triton.next_power_of_2(width)
-    at_once = max(1, _TILE // columns)
+    at_once = max(1, tile // columns)
     return {
         "BRANCHES": branches,
         "WIDTH": width,
@@ -252,7 +259,8 @@ def norm_product_gradient(
     to_pre, to_parameters = _empty_gradient(grad, pre)
     if len(pre) == 0:
         return to_pre, to_parameters.zero_()
-    told = _settings(pre, offset, scale, branches, eps, act)
+    tile = 2 * _TILE if to_pre.numel() > _TILE * _PROGRAMS else _TILE
+    told = _settings(pre, offset, scale, branches, eps, act, tile)
     count = triton.cdiv(len(pre), told["ROWS"])
     each = triton.cdiv(count, _PROGRAMS)
     programs, double = triton.cdiv(count, each), pre.dtype == torch.float64
@@ -261,8 +269,8 @@ def norm_product_gradient(
     given = pre.contiguous(), offset, scale, shift, grad.contiguous()
     with torch.cuda.device_of(pre):
         _backward_kernel[(programs,)](*given, to_pre, sums, len(pre), each, DOUBLE=double, **told)
-        _sum_kernel[(triton.cdiv(sums.shape[1], 8),)](
-            sums, to_parameters, *sums.shape, ROWS=256, COLUMNS=8, DOUBLE=double
+        _sum_kernel[(triton.cdiv(sums.shape[1], 4),)](
+            sums, to_parameters, *sums.shape, ROWS=256, COLUMNS=4, DOUBLE=double
         )
     return to_pre, to_parameters
 
