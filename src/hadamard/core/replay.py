@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -133,7 +132,7 @@ class Replay:
 
     def _push(self, env: int, frame: Tensor) -> None:
         slot = self.pushed[env] % self.slots
-        self._places[env * self.slots + slot].copy_(frame, non_blocking=True)
+        self._places[env * self.slots + slot].copy_(frame)
         self.pushed[env] += 1
         # Stacks that reach back over this slot have lost a frame.
         end = slot + self.stack
@@ -215,7 +214,9 @@ class Replay:
     def draw(self, count: int, generator: torch.Generator) -> Draw:
         """Draw where to start, with replacement."""
         if self.priority is None and not self.usable.is_cuda:
-            ends = [pushed - 1 - self.stack * (age == 0) for pushed, age in self._progress()]
+            # The newest frame was not acted on yet; of an episode that just began, none was.
+            progress = zip(self.pushed, self.ages, strict=True)
+            ends = [pushed - 1 - self.stack * (age == 0) for pushed, age in progress]
             return self._draw_by_rejection(count, generator, max(ends))
         weight = self.usable.flatten().to(torch.float64)
         if self.priority is not None:
@@ -240,9 +241,6 @@ class Replay:
         except _Unknown:
             generator.set_state(before)
             return None
-
-    def _progress(self) -> Iterator[tuple[int, int]]:
-        return zip(self.pushed, self.ages, strict=True)
 
     def _draw_by_rejection(
         self, count: int, generator: torch.Generator, end: int, *, ahead: bool = False
@@ -271,7 +269,7 @@ class Replay:
         index = drawn.envs[:, None, None] * self.slots + self.windows(drawn, first, count)
         # Whole frames at once: on a CPU an index into several dimensions goes pixel by pixel.
         index = index.to(self.frames.device)
-        frames = self.frames.flatten(0, 1).index_select(0, index.flatten())
+        frames = self._places.index_select(0, index.flatten())
         frames = frames.to(self.device, non_blocking=True)
         return frames.reshape(*index.shape[:2], -1, *self.frame_shape[1:])
 

@@ -82,14 +82,15 @@ class Step:
     """What one action of every environment led to; all tensors lead with the environments.
 
     Observations are on the learner's device. What else there is stays where the environments are:
-    a learner takes it along when it learns, which is cheaper than a little at every step.
+    a learner takes it along when it learns, which is cheaper than a little at every step. All of
+    it is to be read only: environments may go on from it, or hand it over again.
 
     Where an episode ended, ``obs`` already is the first observation of the next one, and the
     true successor waits in ``final_obs``: learn from ``next_obs``, act on ``obs``.
     """
 
     obs: Tensor
-    """What to act on next; to be read only, as environments may go on from it."""
+    """What to act on next."""
     reward: Tensor
     """What is learned from (clipped where the protocol clips), float32; on the CPU."""
     terminated: Tensor
