@@ -111,14 +111,15 @@ def _against(variant: Variant, baseline: Variant) -> Finding:
             for v in pair
             if not finite(v.finals("score")).size
         )
-    elif order == "equal":
-        headline = f"{names}: the same score in every seed."
     elif order == "overlap":
         headline = f"{names}: these seeds show no difference in score."
         score += " The seeds' ranges overlap, so nothing can be concluded."
     elif min(ours.size, theirs.size) == 1:
-        headline = f"{names}: a {_word(_SCORE, order)} score, but one seed is no evidence."
+        found = "the same" if order == "equal" else f"a {_word(_SCORE, order)}"
+        headline = f"{names}: {found} score, but one seed is no evidence."
         score += " It could be chance, so nothing can be concluded."
+    elif order == "equal":
+        headline = f"{names}: the same score in every seed."
     else:
         # Of all ways to deal the scores out, two leave the groups apart, one each way round.
         chance = 2 / math.comb(ours.size + theirs.size, ours.size)
