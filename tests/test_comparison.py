@@ -438,13 +438,13 @@ def test_equal(tmp_path: Path) -> None:
     assert (
         "Dormant neurons: 0.0% (each the same) against 0.0% (each the same), the same." in details
     )
+    assert "healthier" not in details
 
 
 def test_one_equal_seed_is_no_evidence_either(tmp_path: Path) -> None:
     same = [measured(0.0, 4.0, 0.0)]
     headline, _ = compare(tmp_path, [2.0], [2.0], same, same)
     assert headline == "tanh + HR against tanh: the same score, but one seed is no evidence."
-    assert "healthier" not in details
 
 
 def test_one_seed(tmp_path: Path) -> None:
