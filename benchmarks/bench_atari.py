@@ -91,7 +91,10 @@ def peer(command: str) -> float:
     done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
     told = re.findall(r"sps\W+([\d.]+)", done.stdout, flags=re.IGNORECASE)
     if done.returncode or not told:
-        raise PeerFailure(f"{command!r} ended with {done.returncode}: {done.stderr[-500:]}")
+        # The emulators' bindings list what was not freed, after the reason.
+        said = [line for line in done.stderr.splitlines() if "leaked" not in line]
+        words = "\n".join(said[-12:])
+        raise PeerFailure(f"{command!r} ended with {done.returncode}:\n{words}")
     return float(told[-1])
 
 
