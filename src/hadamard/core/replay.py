@@ -184,9 +184,7 @@ class Replay:
 
     def sample(self, count: int, generator: torch.Generator) -> Batch:
         """Draw single transitions, with replacement."""
-        return self._batch(self.draw(count, generator))
-
-    def _batch(self, drawn: Draw) -> Batch:
+        drawn = self.draw(count, generator)
         action, reward, terminated = self.steps(drawn, 1)
         obs, next_obs = self.observations(drawn, 0, 2).unbind(1)
         return Batch(obs, action[:, 0], reward[:, 0], terminated[:, 0], next_obs)
