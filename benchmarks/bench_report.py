@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hadamard.report.folder import write_report
-from hadamard.report.runs import gather
+from hadamard.report.data.runs import gather
+from hadamard.report.pages.full_report import write_report
 
 VARIANTS = (
     ("plain", "relu", 0.6),

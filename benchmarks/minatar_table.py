@@ -22,7 +22,7 @@ import torch
 from hadamard import envs
 from hadamard.core.random import child_seed
 from hadamard.evaluate import evaluate
-from hadamard.report.runs import load
+from hadamard.report.data.runs import load
 from hadamard.trained import load_agent
 
 Table = dict[tuple[str, str, int], dict[str, list[float]]]

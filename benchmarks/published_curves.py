@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from hadamard.report.runs import RunData, load
+from hadamard.report.data.runs import RunData, load
 
 Curves = dict[str, dict[int, list[float]]]
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import mannwhitneyu
 
-from hadamard.report.runs import RunData, load
+from hadamard.report.data.runs import RunData, load
 
 Groups = dict[str, list[RunData]]
 POINTS = 10

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hadamard import Diagnosis, HadamardLinear, diagnose
 from hadamard.health import save_comparison, theory
-from hadamard.report.figures import BLUE, ORANGE, new_figure
+from hadamard.report.draw.figures import BLUE, ORANGE, new_figure
 
 OBSERVATIONS, FEATURES, OUTPUTS, WIDTH = 4096, 100, 4, 128
 BATCH = 128

@@ -18,10 +18,10 @@ import pytest
 from hadamard.core.run import Run, RunError
 
 pytest.importorskip("matplotlib")
-from hadamard.report import comparison
-from hadamard.report.comparison import command, write_comparison
-from hadamard.report.reading import notes, reading
-from hadamard.report.runs import RunData, Section, Series, gather, load, sections
+from hadamard.report.data.runs import RunData, Section, Series, gather, load, sections
+from hadamard.report.pages import comparison
+from hadamard.report.pages.comparison import command, write_comparison
+from hadamard.report.pages.reading import notes, reading
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 BUDGET = 1000
@@ -589,7 +589,7 @@ def test_the_curves_show_the_runs_numbers(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_reading_runs_needs_no_torch() -> None:
-    script = "import sys, hadamard.report.comparison; print('torch' in sys.modules)"
+    script = "import sys, hadamard.report.pages.comparison; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 

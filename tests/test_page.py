@@ -20,8 +20,8 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from hadamard.report.figures import RED, new_figure
-from hadamard.report.page import svg
+from hadamard.report.draw.figures import RED, new_figure
+from hadamard.report.pages.document import svg
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -21,8 +21,8 @@ from hadamard.experiments import paper, reproduce
 from hadamard.experiments.grid import Job, variant
 from hadamard.experiments.paper import EXPERIMENTS, FROM_FIGURE, SCALES, Experiment
 from hadamard.experiments.sweep import Options
-from hadamard.report.scores import NORMALISATIONS, normalise
-from hadamard.report.stats import AGGREGATES
+from hadamard.report.statistics.estimates import AGGREGATES
+from hadamard.report.statistics.normalise import NORMALISATIONS, normalise
 from hadamard.train import Trainer, default_spec
 
 PAPER = sorted((Path(__file__).parents[2] / "shared" / "paper").glob("*.txt"))

@@ -23,15 +23,17 @@ from hadamard.experiments.paper import ATARI_8
 from test_comparison import BUDGET, measured, write_run
 
 pytest.importorskip("matplotlib")
-from hadamard.report import beside_paper, charts, rows
-from hadamard.report.dormancy import dormancy_table
-from hadamard.report.figures import VariantStyle
-from hadamard.report.folder import write_report
-from hadamard.report.imported import read_curves
-from hadamard.report.run_tables import mean_of
-from hadamard.report.runs import gather, load, sections
-from hadamard.report.tables import Table, escape_tex
-from hadamard.report.together import SHOWN, combine, normalisation_of
+from hadamard.report.data import rows
+from hadamard.report.data.imported import read_curves
+from hadamard.report.data.runs import gather, load, sections
+from hadamard.report.draw import charts
+from hadamard.report.draw.figures import VariantStyle
+from hadamard.report.pages import beside_paper
+from hadamard.report.pages.dormancy import dormancy_table
+from hadamard.report.pages.full_report import write_report
+from hadamard.report.pages.run_tables import mean_of
+from hadamard.report.pages.tables import Table, escape_tex
+from hadamard.report.statistics.together import SHOWN, combine, normalisation_of
 
 TASKS = ("minatar/breakout", "minatar/asterix", "odd/<i>&_%")
 VARIANTS = {"tanh": ("plain", "tanh"), "tanh + HR": ("hadamard", "tanh"), "ReLU": ("plain", "relu")}
@@ -464,7 +466,7 @@ def test_densities_are_shown_a_tenth_of_the_way_and_at_the_end(tmp_path: Path) -
 
 
 def test_a_chart_shows_means_intervals_and_seeds() -> None:
-    from hadamard.report.figures import variant_style
+    from hadamard.report.draw.figures import variant_style
 
     steps, values = np.array([1, 2]), np.array([[1.0, 5.0], [3.0, 5.0], [2.0, np.nan]])
     drawn = charts.payload(
@@ -650,8 +652,8 @@ def test_only_bad_runs_are_an_error(tmp_path: Path) -> None:
 def test_it_never_imports_torch(runs: Path, tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"  # any import of it fails
-        "from hadamard.report.folder import write_report\n"
-        "from hadamard.report.runs import gather\n"
+        "from hadamard.report.pages.full_report import write_report\n"
+        "from hadamard.report.data.runs import gather\n"
         f"runs, troubles = gather([{str(runs)!r}])\n"
         f"print(write_report({str(tmp_path / 'out')!r}, runs[:3], 'No torch').name)"
     )

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from hadamard import envs
-from hadamard.report import scores, stats
-from hadamard.report.scores import Scale, baseline_scale, final_mean, normalise
-from hadamard.report.stats import (
+from hadamard.report.statistics import estimates as stats
+from hadamard.report.statistics import normalise as scores
+from hadamard.report.statistics.decision import compare
+from hadamard.report.statistics.estimates import (
     AGGREGATES,
     Band,
     Estimate,
@@ -30,7 +31,7 @@ from hadamard.report.stats import (
     probability_of_improvement,
     student_t,
 )
-from hadamard.report.verdict import compare
+from hadamard.report.statistics.normalise import Scale, baseline_scale, final_mean, normalise
 
 RLIABLE = json.loads((Path(__file__).parent / "data" / "rliable.json").read_text())
 REPS = RLIABLE["reps"]

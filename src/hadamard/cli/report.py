@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hadamard.cli.common import UserError, parse
-from hadamard.report.comparison import overview, write_comparison
-from hadamard.report.folder import write_report
-from hadamard.report.imported import ImportedCurve, read_curves
-from hadamard.report.runs import RunData, gather
-from hadamard.report.scores import NORMALISATIONS
+from hadamard.report.data.imported import ImportedCurve, read_curves
+from hadamard.report.data.runs import RunData, gather
+from hadamard.report.pages.comparison import overview, write_comparison
+from hadamard.report.pages.full_report import write_report
+from hadamard.report.statistics.normalise import NORMALISATIONS
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from hadamard.core.run import Run, RunError
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, Queue, check, slots
 from hadamard.progress import describe, duration
-from hadamard.report.comparison import write_comparison
-from hadamard.report.reading import reading
-from hadamard.report.runs import load, sections
+from hadamard.report.data.runs import load, sections
+from hadamard.report.pages.comparison import write_comparison
+from hadamard.report.pages.reading import reading
 from hadamard.train import default_spec
 from hadamard.trainer import Interrupted
 

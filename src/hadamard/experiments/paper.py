@@ -786,7 +786,7 @@ WITHOUT_RUNS = {
     "Table 3": "DQN's hyperparameters: the defaults of algos/dqn.py",
     "Table 4": "PPO's hyperparameters: the defaults of algos/ppo.py",
     "Table 5": "PQN's hyperparameters: the defaults of algos/pqn.py",
-    "Table 6": "random and target scores of HumanoidBench: report/scores.py",
+    "Table 6": "random and target scores of HumanoidBench: report/statistics/normalise.py",
 }
 """The others, and what they are."""
 

@@ -18,7 +18,7 @@ from hadamard.health.dormant import THRESHOLD, dormant
 from hadamard.health.kde import density_curves
 from hadamard.health.rank import effective_rank
 from hadamard.health.samples import Positions, as_samples
-from hadamard.report.kde_grid import KdeGrid
+from hadamard.report.data.kde_grid import KdeGrid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,7 +142,7 @@ class Diagnosis(Sequence[LayerHealth]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from hadamard.report.page import table_html
+        from hadamard.report.pages.document import table_html
 
         return table_html(self.to_dict())
 
@@ -163,13 +163,13 @@ class Diagnosis(Sequence[LayerHealth]):
 
     def plot(self) -> Figure:
         """Draw dormant neurons, effective rank and hidden bias, layer by layer."""
-        from hadamard.report import figures
+        from hadamard.report.draw import figures
 
         return figures.health({self.model: self.to_dict()})
 
     def plot_kde(self, layer: str | int = -1) -> Figure:
         """Draw the densities of 16 neurons of a layer, dormant ones outlined in red."""
-        from hadamard.report import figures
+        from hadamard.report.draw import figures
 
         chosen: LayerHealth = self[layer]
         return figures.kde_grid(chosen.densities())
@@ -190,7 +190,7 @@ def save_comparison(
 
     ``intro`` is text for the top, ``figures`` are further figures by caption.
     """
-    from hadamard.report.page import write_page
+    from hadamard.report.pages.document import write_page
 
     if not diagnoses:
         raise ValueError("nothing to compare: diagnoses is empty")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hadamard.report.runs import FloatArray, Section, Variant, changed
+from hadamard.report.data.runs import FloatArray, Section, Variant, changed
 
 # Full separation of the seeds that is rarer than this among equal variants counts as a result.
 _SURPRISING = 0.05

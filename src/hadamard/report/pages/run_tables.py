@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from hadamard.report.comparison import command
-from hadamard.report.labels import algorithm_name
-from hadamard.report.reading import finite, number, percent
-from hadamard.report.runs import FloatArray, RunData, Section
-from hadamard.report.stats import Estimate, mean_curve
-from hadamard.report.tables import Table
-from hadamard.report.together import Together
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import FloatArray, RunData, Section
+from hadamard.report.pages.comparison import command
+from hadamard.report.pages.reading import finite, number, percent
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics.estimates import Estimate, mean_curve
+from hadamard.report.statistics.together import Together
 
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "score": ("score", number),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hadamard import __version__
-from hadamard.report import figures
-from hadamard.report.kde_grid import KdeGrid
+from hadamard.report.data.kde_grid import KdeGrid
+from hadamard.report.draw import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hadamard.report.comparison import damage
-from hadamard.report.labels import algorithm_name
-from hadamard.report.reading import counted, notes
-from hadamard.report.runs import RunData, Section, Variant, changed
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import RunData, Section, Variant, changed
+from hadamard.report.pages.comparison import damage
+from hadamard.report.pages.reading import counted, notes
 
 
 def faults(found: Sequence[Section], troubles: Iterable[str] = ()) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hadamard.report.page import svg_file
+from hadamard.report.pages.document import svg_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hadamard.report import scores as scales
-from hadamard.report import stats, verdict
-from hadamard.report.labels import algorithm_name
-from hadamard.report.reading import finite
-from hadamard.report.runs import FloatArray, Section, Variant
-from hadamard.report.stats import Band, Estimate
-from hadamard.report.verdict import Verdict
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import FloatArray, Section, Variant
+from hadamard.report.pages.reading import finite
+from hadamard.report.statistics import decision as verdict
+from hadamard.report.statistics import estimates as stats
+from hadamard.report.statistics import normalise as scales
+from hadamard.report.statistics.decision import Verdict
+from hadamard.report.statistics.estimates import Band, Estimate
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Panel

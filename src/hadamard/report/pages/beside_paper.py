@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hadamard.report import stats
-from hadamard.report.labels import algorithm_name
-from hadamard.report.reading import counted, finite, number, spanned
-from hadamard.report.runs import FloatArray, Section, Variant
-from hadamard.report.stats import Estimate
-from hadamard.report.tables import Table
-from hadamard.report.together import Together, combine
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import FloatArray, Section, Variant
+from hadamard.report.pages.reading import counted, finite, number, spanned
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics import estimates as stats
+from hadamard.report.statistics.estimates import Estimate
+from hadamard.report.statistics.together import Together, combine
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Experiment, Panel, Stated

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hadamard import __version__
-from hadamard.report import (
-    aggregate_figures,
-    beside_paper,
-    charts,
-    figures,
-    imported,
-    run_tables,
-    stats,
-)
-from hadamard.report.charts import Chart
-from hadamard.report.comparison import (
+from hadamard.report.data import imported
+from hadamard.report.data.imported import ImportedCurve
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import FloatArray, RunData, sections
+from hadamard.report.draw import aggregates as aggregate_figures
+from hadamard.report.draw import charts, figures
+from hadamard.report.draw.charts import Chart
+from hadamard.report.draw.figures import VariantStyle
+from hadamard.report.draw.pictures import Picture, draw_all
+from hadamard.report.pages import beside_paper, run_tables
+from hadamard.report.pages.comparison import (
     DENSITIES_TEXT,
     DefaultOf,
     contribution_bars,
@@ -35,17 +35,13 @@ from hadamard.report.comparison import (
     terms_of,
     what_was_run,
 )
-from hadamard.report.dormancy import dormancy_table
-from hadamard.report.faults import faults
-from hadamard.report.figures import VariantStyle
-from hadamard.report.imported import ImportedCurve
-from hadamard.report.labels import algorithm_name
-from hadamard.report.page import inline, svg, terms_html, write_document
-from hadamard.report.pictures import Picture, draw_all
-from hadamard.report.reading import counted, number, other_budget, spanned
-from hadamard.report.runs import FloatArray, RunData, sections
-from hadamard.report.tables import Table
-from hadamard.report.together import Together, combine
+from hadamard.report.pages.document import inline, svg, terms_html, write_document
+from hadamard.report.pages.dormancy import dormancy_table
+from hadamard.report.pages.faults import faults
+from hadamard.report.pages.reading import counted, number, other_budget, spanned
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics import estimates as stats
+from hadamard.report.statistics.together import Together, combine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

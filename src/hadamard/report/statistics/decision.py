@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from hadamard.report.stats import (
+from hadamard.report.statistics.estimates import (
     CONFIDENCE,
     RESAMPLES,
     Aggregate,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hadamard.report.runs import RunData
+    from hadamard.report.data.runs import RunData
 
 _ALGORITHMS = {"simbav2": "SimbaV2", "mrq": "MR.Q"}
 _ACTIVATIONS = {"relu": "ReLU", "elu": "ELU", "gelu": "GELU", "silu": "SiLU"}

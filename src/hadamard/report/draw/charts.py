@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.figures import VariantStyle, finish_curve_axes, new_figure
-from hadamard.report.page import themed
-from hadamard.report.stats import Band, mean_curve
+from hadamard.report.draw.figures import VariantStyle, finish_curve_axes, new_figure
+from hadamard.report.pages.document import themed
+from hadamard.report.statistics.estimates import Band, mean_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

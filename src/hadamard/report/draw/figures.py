@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.kde_grid import KdeGrid
+from hadamard.report.data.kde_grid import KdeGrid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

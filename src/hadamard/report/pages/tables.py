@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hadamard.report.page import columns_html
+from hadamard.report.pages.document import columns_html
 
 _TEX = {
     "\\": r"\textbackslash{}",

@@ -14,12 +14,8 @@ import numpy as np
 
 from hadamard import __version__
 from hadamard.core.config import flattened
-from hadamard.report import figures
-from hadamard.report.figures import Curve, Panel, VariantStyle
-from hadamard.report.kde_grid import KdeGrid
-from hadamard.report.page import columns_html, guide, svg, terms_html, write_document
-from hadamard.report.reading import counted, finite, notes, number, percent, reading, spanned
-from hadamard.report.runs import (
+from hadamard.report.data.kde_grid import KdeGrid
+from hadamard.report.data.runs import (
     GREEDY_SHARE,
     PARTS,
     RunData,
@@ -27,6 +23,10 @@ from hadamard.report.runs import (
     Variant,
     sections,
 )
+from hadamard.report.draw import figures
+from hadamard.report.draw.figures import Curve, Panel, VariantStyle
+from hadamard.report.pages.document import columns_html, guide, svg, terms_html, write_document
+from hadamard.report.pages.reading import counted, finite, notes, number, percent, reading, spanned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.figures import VARIANT_COLOURS, VariantStyle
+from hadamard.report.draw.figures import VARIANT_COLOURS, VariantStyle
 
 COLUMNS = ("method", "env", "seed", "step", "score")
 

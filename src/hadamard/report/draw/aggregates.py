@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.figures import VariantStyle, new_figure
-from hadamard.report.stats import Band, Estimate
+from hadamard.report.draw.figures import VariantStyle, new_figure
+from hadamard.report.statistics.estimates import Band, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from hadamard.core.config import flattened
 from hadamard.core.run import Run, RunError
-from hadamard.report import rows
-from hadamard.report.kde_grid import KdeGrid
-from hadamard.report.labels import algorithm_name, labelled, order
-from hadamard.report.labels import changed as changed
-from hadamard.report.scores import final_mean
+from hadamard.report.data import rows
+from hadamard.report.data.kde_grid import KdeGrid
+from hadamard.report.data.labels import algorithm_name, labelled, order
+from hadamard.report.data.labels import changed as changed
+from hadamard.report.statistics.normalise import final_mean
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from hadamard.report import stats
-from hadamard.report.labels import algorithm_name
-from hadamard.report.reading import finite, percent
-from hadamard.report.run_tables import mean_of, told
-from hadamard.report.runs import FloatArray, Section
-from hadamard.report.stats import Estimate
-from hadamard.report.tables import Table
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.data.runs import FloatArray, Section
+from hadamard.report.pages.reading import finite, percent
+from hadamard.report.pages.run_tables import mean_of, told
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics import estimates as stats
+from hadamard.report.statistics.estimates import Estimate
 from hadamard.theory import predicted_dormant
 
 _ByTask = dict[str, tuple[FloatArray, FloatArray]]

@@ -1,0 +1,1 @@
+"""Reading runs: folders, packed files, imported curves, and what runs are called."""

@@ -1,0 +1,1 @@
+"""Pages and the tables on them."""
