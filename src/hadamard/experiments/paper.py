@@ -16,12 +16,10 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from hadamard.experiments.grid import Job
-
-FROM_FIGURE = "from figure, not stated"
 
 ATARI_8 = tuple(
     f"atari/{game}"
@@ -71,30 +69,6 @@ MINATAR_5 = tuple(
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A number the paper gives, or the mark that it only draws it."""
-
-    of: str
-    """What it is the value of: an arm's label and a measure, in words."""
-    value: float | None
-    """None: from figure, not stated."""
-    unit: str
-    where: str
-    algorithm: str = ""
-    """The panel it belongs to."""
-    label: str = ""
-    """The arm it belongs to."""
-    measure: str = "score"
-
-    @property
-    def text(self) -> str:
-        """The value in words, with its place in the paper."""
-        if self.value is None:
-            return f"{FROM_FIGURE} ({self.where})"
-        return f"{self.value:g} {self.unit} ({self.where})"
-
-
-@dataclass(frozen=True)
 class Arm:
     """One of the variants that are compared."""
 
@@ -104,6 +78,47 @@ class Arm:
     """Its name among `grid.VARIANTS`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """What it changes beyond its variant."""
+    style: int = 0
+    """Its colour and marker in every figure, see `draw.figures.variant_style`."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A number the paper states. It is also a claim: that the number is this large."""
+
+    algorithm: str
+    """The panel it belongs to."""
+    arm: Arm
+    value: float
+    unit: str
+    """In the paper's words, after the value."""
+    where: str
+    measure: str = "score"
+    """Of `report.measures`, or "change" (of the score), "dormancy_change" or "time"."""
+    against: Arm | None = None
+    """What a change is measured against."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper that runs can support or contradict."""
+
+    text: str
+    """What is claimed, in our words."""
+    where: str
+    algorithm: str
+    kind: Literal["higher", "lower", "equal"]
+    """Direction (of a difference) or equality."""
+    arm: Arm
+    against: Arm | None = None
+    """What the arm is compared with; None: with nothing (an equality then is with 0)."""
+    measure: str = "score"
+    by: float = 0.0
+    """Direction: by at least how much, in percent. Equality: the margin, in percent of what the
+    arm is compared with (of measures that are shares and compared with nothing: in points).
+    Chosen before any run was made."""
+    since: float | None = None
+    """Compare the arm at the end with itself after this share of its training instead."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +133,7 @@ class Panel:
     normalisation: str
     """One of `report.scores.NORMALISATIONS`."""
     aggregations: tuple[str, ...]
-    """Of `report.stats.AGGREGATES`: the one to show first, then other readings of the paper."""
+    """Of `estimates.AGGREGATES`, for scores: the first is drawn, all are in the table."""
     arms: tuple[Arm, ...] = ()
     yardstick: Arm | None = None
     """An arm that is not compared, but whose runs the normalisation needs."""
@@ -128,6 +143,8 @@ class Panel:
     """Tasks at the minatar scale, if not those of the algorithm's `Setting`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """What the scale changes in every run."""
+    health_aggregations: tuple[str, ...] = ("mean",)
+    """The same for dormancy and rank."""
 
     @property
     def baseline(self) -> Arm:
@@ -139,14 +156,25 @@ class Panel:
         """All arms there must be runs of."""
         return self.arms if self.yardstick is None else (*self.arms, self.yardstick)
 
-    @property
-    def runs(self) -> int:
-        """How many runs it is made of."""
-        return len(self.trained) * len(self.tasks) * self.seeds
-
     def of(self, *arms: Arm, **changes: Any) -> Panel:
         """Return the panel with these arms."""
         return dataclasses.replace(self, arms=arms, **changes)
+
+
+Shading = Literal["interval", "deviation", "error"]
+"""95 % interval, standard deviation over seeds, or standard error of their mean."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One drawing of a figure: a measure over training, aggregated over a panel's tasks."""
+
+    algorithm: str
+    measure: str = "score"
+    arms: tuple[Arm, ...] = ()
+    """Which arms it shows; none named: all of the panel's."""
+    title: str = ""
+    """By default the measure's name."""
 
 
 @dataclass(frozen=True)
@@ -159,17 +187,21 @@ class Experiment:
     anchor: str
     """Words of the paper's source by which it is found: a label or a caption's beginning."""
     shows: str
+    composition: str
+    """How it is drawn: a module of `report.compositions`."""
     panels: tuple[Panel, ...]
-    measures: tuple[str, ...] = ("score",)
-    """What is read from the runs: score, dormant_fraction, effective_rank, kde,
-    live_contribution, dormant_contribution (of the Q-values), steps_per_second."""
+    plots: tuple[Plot, ...] = ()
+    """Of the composition "curves": its drawings, row by row."""
+    columns: int = 3
+    """Drawings in a row."""
     kde_at: tuple[float, ...] = ()
     """When densities are shown, as shares of the budget."""
-    per_task: bool = False
-    """Whether curves are shown task by task."""
+    shading: Shading = "interval"
+    """What is shaded around curves."""
     stated: tuple[Stated, ...] = ()
+    claims: tuple[Claim, ...] = ()
     imported: tuple[str, ...] = ()
-    """Methods whose curves the paper took from elsewhere; `hadamard report --curves` draws them."""
+    """Methods whose curves the paper took from elsewhere: drawn if supplied with --curves."""
     note: str = ""
     """What the paper leaves open, and how it is settled here."""
 
@@ -409,23 +441,28 @@ def _shortened(panel: Panel, share: float) -> Panel:
 
 
 RELU = Arm("ReLU", "relu")
-TANH = Arm("tanh", "tanh")
-TANH_NORM = Arm("tanh + LayerNorm", "tanh+layernorm")
-TANH_HR = Arm("tanh + HR", "tanh+hr")
-RELU_HR = Arm("ReLU + HR", "relu+hr")
-TWO_HR = Arm("tanh + 2HR", "2hr")
-WIDE = Arm("tanh, widened", "widened")
-CRELU = Arm("CReLU", "crelu")
-REDO = Arm("ReDo", "redo")
+TANH_HR = Arm("tanh + HR", "tanh+hr", style=1)
+TANH = Arm("tanh", "tanh", style=2)
+TANH_NORM = Arm("tanh + LayerNorm", "tanh+layernorm", style=3)
+RELU_HR = Arm("ReLU + HR", "relu+hr", style=4)
+TWO_HR = Arm("tanh + 2HR", "2hr", style=5)
+WIDE = Arm("tanh, widened", "widened", style=6)
+CRELU = Arm("CReLU", "crelu", style=3)
+REDO = Arm("ReDo", "redo", style=4)
 SIMBA = Arm("SimbaV2", "baseline")
-SIMBA_HR = Arm("SimbaV2 + HR", "hr")
-SIMBA_WIDE = Arm("SimbaV2, widened", "baseline", {"net.layer": "widened"})
+SIMBA_HR = Arm("SimbaV2 + HR", "hr", style=1)
+SIMBA_WIDE = Arm("SimbaV2, widened", "baseline", {"net.layer": "widened"}, style=6)
 MRQ = Arm("MR.Q", "baseline")
-MRQ_HR = Arm("MR.Q + HR", "hr")
-MRQ_WIDE = Arm("MR.Q, widened", "baseline", {"net.layer": "widened"})
+MRQ_HR = Arm("MR.Q + HR", "hr", style=1)
+MRQ_WIDE = Arm("MR.Q, widened", "baseline", {"net.layer": "widened"}, style=6)
 WIDE_RATES = tuple(
-    Arm(f"tanh, widened, learning rate {rate:g}", "widened", {"algo.learning_rate": rate})
-    for rate in (2.5e-5, 5e-5, 2e-4)
+    Arm(
+        f"tanh, widened, learning rate {rate:g}",
+        "widened",
+        {"algo.learning_rate": rate},
+        style=style,
+    )
+    for style, rate in ((3, 2.5e-5), (4, 5e-5), (5, 2e-4))
 )
 
 _M = 1_000_000
@@ -433,8 +470,11 @@ _DQN = Panel("dqn", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
 _PPO = Panel("ppo", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
 _PQN = Panel("pqn", ATARI_51, 5, 10 * _M, "human_normalised", ("median", "median_of_runs"))
 _IQM = ("iqm", "iqm_of_task_means")
+_HEALTH_IQM = ("mean", "iqm_of_task_means")
 _SIMBA = Panel("simbav2", HUMANOID_14, 3, _M // 2, "success_normalised", _IQM)
+_SIMBA = dataclasses.replace(_SIMBA, health_aggregations=_HEALTH_IQM)
 _MRQ = Panel("mrq", VISUAL_HARD, 5, _M // 2, "per_thousand", _IQM)
+_MRQ = dataclasses.replace(_MRQ, health_aggregations=_HEALTH_IQM)
 
 DQN_FIVE = _DQN.of(RELU, TANH, TANH_NORM, TANH_HR, RELU_HR)
 PPO_THREE = _PPO.of(RELU, TANH, TANH_HR)
@@ -444,63 +484,122 @@ MRQ_TWO = _MRQ.of(MRQ, MRQ_HR)
 
 _HEALTH = ("score", "dormant_fraction", "effective_rank")
 
-
-def _drawn(algorithm: str, where: str, *arms: Arm, measure: str = "score") -> tuple[Stated, ...]:
-    """Mark what the paper only draws."""
-    return tuple(
-        Stated(f"{arm.label}: {measure}", None, "", where, algorithm, arm.label, measure)
-        for arm in arms
-    )
-
-
-def _said(
-    algorithm: str,
-    arm: Arm,
-    value: float,
-    unit: str,
-    where: str,
-    measure: str = "score",
-) -> Stated:
-    return Stated(f"{arm.label}: {measure}", value, unit, where, algorithm, arm.label, measure)
-
-
-_BASELINE_NORMALISED = "baseline-normalised"
+_NORMALISED = "baseline-normalised"
 _CHANGE = "% of the baseline"
+_IQM_UNIT = "IQM, success-normalised"
+_RELATIVE = "relative to the baseline"
 _TABLE_2 = (
-    _said("dqn", RELU, 0.91, _BASELINE_NORMALISED, "Table 2, Baseline"),
-    _said("dqn", TANH_HR, 1.03, _BASELINE_NORMALISED, "Table 2, + HR"),
-    _said("dqn", TANH_HR, 13, _CHANGE, "Table 2, + HR", "change"),
-    _said("dqn", WIDE, 0.49, _BASELINE_NORMALISED, "Table 2, + Widen"),
-    _said("dqn", WIDE, -46, _CHANGE, "Table 2, + Widen", "change"),
-    _said("dqn", TWO_HR, 1.01, _BASELINE_NORMALISED, "Table 2, + 2HR"),
-    _said("dqn", TWO_HR, 12, _CHANGE, "Table 2, + 2HR", "change"),
-    _said("simbav2", SIMBA, 0.71, "IQM, success-normalised", "Table 2, Baseline"),
-    _said("simbav2", SIMBA_HR, 0.84, "IQM, success-normalised", "Table 2, + HR"),
-    _said("simbav2", SIMBA_HR, 18, _CHANGE, "Table 2, + HR", "change"),
-    _said("simbav2", SIMBA_WIDE, 0.76, "IQM, success-normalised", "Table 2, + Widen"),
-    _said("simbav2", SIMBA_WIDE, 7, _CHANGE, "Table 2, + Widen", "change"),
-    _said("mrq", MRQ, 1.00, "relative to the baseline", "Table 2, Baseline"),
-    _said("mrq", MRQ_HR, 1.17, "relative to the baseline", "Table 2, + HR"),
-    _said("mrq", MRQ_HR, 17, _CHANGE, "Table 2, + HR", "change"),
-    _said("mrq", MRQ_WIDE, 0.97, "relative to the baseline", "Table 2, + Widen"),
-    _said("mrq", MRQ_WIDE, -3, _CHANGE, "Table 2, + Widen", "change"),
+    Stated("dqn", RELU, 0.91, _NORMALISED, "Table 2, Baseline"),
+    Stated("dqn", TANH_HR, 1.03, _NORMALISED, "Table 2, + HR"),
+    Stated("dqn", TANH_HR, 13, _CHANGE, "Table 2, + HR", "change", RELU),
+    Stated("dqn", WIDE, 0.49, _NORMALISED, "Table 2, + Widen"),
+    Stated("dqn", WIDE, -46, _CHANGE, "Table 2, + Widen", "change", RELU),
+    Stated("dqn", TWO_HR, 1.01, _NORMALISED, "Table 2, + 2HR"),
+    Stated("dqn", TWO_HR, 12, _CHANGE, "Table 2, + 2HR", "change", RELU),
+    Stated("simbav2", SIMBA, 0.71, _IQM_UNIT, "Table 2, Baseline"),
+    Stated("simbav2", SIMBA_HR, 0.84, _IQM_UNIT, "Table 2, + HR"),
+    Stated("simbav2", SIMBA_HR, 18, _CHANGE, "Table 2, + HR", "change", SIMBA),
+    Stated("simbav2", SIMBA_WIDE, 0.76, _IQM_UNIT, "Table 2, + Widen"),
+    Stated("simbav2", SIMBA_WIDE, 7, _CHANGE, "Table 2, + Widen", "change", SIMBA),
+    # MR.Q's baseline is 1.00 by definition of the unit, so it is no claim.
+    Stated("mrq", MRQ_HR, 1.17, _RELATIVE, "Table 2, + HR", "relative", MRQ),
+    Stated("mrq", MRQ_HR, 17, _CHANGE, "Table 2, + HR", "change", MRQ),
+    Stated("mrq", MRQ_WIDE, 0.97, _RELATIVE, "Table 2, + Widen", "relative", MRQ),
+    Stated("mrq", MRQ_WIDE, -3, _CHANGE, "Table 2, + Widen", "change", MRQ),
 )
 
 
 def _table_2(algorithm: str, *arms: Arm) -> tuple[Stated, ...]:
-    labels = [arm.label for arm in arms]
-    return tuple(s for s in _TABLE_2 if s.algorithm == algorithm and s.label in labels)
+    return tuple(s for s in _TABLE_2 if s.algorithm == algorithm and s.arm in arms)
 
 
-_EIGHT_GAMES = (
-    "The paper names three of its eight games; the other five are ours. Baseline-normalised "
-    "scores are by the ReLU runs' lowest and highest score, so ReLU itself ends below 1."
+_DORMANT, _RANK = "dormant_fraction", "effective_rank"
+_DORMANT_RELU_TANH = (
+    Stated("dqn", RELU, 0.62, "of neurons", "Table 1", _DORMANT),
+    Stated("dqn", RELU_HR, 0.73, "of neurons", "Table 1", _DORMANT),
+    Stated("dqn", TANH, 0.39, "of neurons", "Table 1", _DORMANT),
+    Stated("dqn", TANH_HR, 0.30, "of neurons", "Table 1", _DORMANT),
 )
-_MRQ_SEEDS = "The paper has 3 to 5 seeds a task: 5 here."
-_IQM_READINGS = (
-    "The experiments section averages over seeds before the IQM, the appendix cuts off 25 % of all "
-    "(task, seed) scores: both are shown, beside the paper the second."
+
+_GAMES = (
+    "Games: the paper names three of its eight (Breakout, Seaquest, VideoPinball); the other five "
+    "are ours."
 )
+_TANH = (
+    "tanh: in every hidden layer of the network; HR and LayerNorm in the last one only, LayerNorm "
+    "between its linear map and its activation."
+)
+_BASELINE = (
+    "Scores: normalised by the lowest and highest score of all ReLU runs over training (means of "
+    "the last 100 episodes), so ReLU itself ends below 1."
+)
+_DQN_HEALTH = (
+    "Dormancy and rank: of the last hidden layer, on the last 2,048 observations that the agent "
+    "saw (the paper does not say how many, or which). DQN plays one game, so they are consecutive "
+    "and more alike than a batch from replay."
+)
+_ATARI_NOTE = f"{_GAMES} {_TANH} {_BASELINE}"
+_DQN_NOTE = f"{_ATARI_NOTE} {_DQN_HEALTH}"
+_PQN_NOTE = (
+    "Games: the 51 are not listed; the 57 without the six of hard exploration. HR, LayerNorm, "
+    "tanh and CReLU: in every hidden layer. Scores: of the greedy games that are played beside "
+    "training, those that ended in its last 5 %, or further back until there are 16. The median "
+    "is over games after averaging over seeds; the paper's text also allows the median of all "
+    "games and seeds, which the table has too."
+)
+_IQM_NOTE = (
+    "IQM: the appendix cuts off 25 % of all (task, seed) scores, which is drawn; the experiments "
+    "section averages over seeds first, which the table has too. Dormancy and rank are means of "
+    "tasks; their IQM is in the table."
+)
+_SIMBA_NOTE = (
+    "HR: in the first hidden layer of every block, actor and critics. Dormancy and rank: of the "
+    "last block of the second critic, on the last 2,048 observations."
+)
+_MRQ_NOTE = (
+    "Seeds: the paper has 3 to 5 a task, 5 here. HR: in all four convolutions and the linear layer "
+    "of the state encoder, since the paper only says 'the encoder'; --net.where linear puts it in "
+    "the linear layer alone. Dormancy and rank: of the encoder's output zs, on the last 2,048 "
+    "observations."
+)
+
+_IMPROVES = (
+    Claim("HR improves DQN by over 10 %", "Introduction", "dqn", "higher", TANH_HR, RELU, by=10),
+    Claim("HR improves PPO by over 10 %", "Introduction", "ppo", "higher", TANH_HR, RELU, by=10),
+    Claim("HR improves PQN", "Introduction", "pqn", "higher", TANH_HR, RELU),
+    Claim("HR improves SimbaV2", "Introduction", "simbav2", "higher", SIMBA_HR, SIMBA),
+    Claim("HR improves MR.Q", "Introduction", "mrq", "higher", MRQ_HR, MRQ),
+)
+_PPO_CLAIMS = (
+    Claim("tanh + HR is best: above ReLU", "Section 5.1", "ppo", "higher", TANH_HR, RELU),
+    Claim("tanh + HR is best: above tanh", "Section 5.1", "ppo", "higher", TANH_HR, TANH),
+    Claim("tanh and ReLU are comparable", "Section 5.1", "ppo", "equal", TANH, RELU, by=10),
+    _IMPROVES[1],
+)
+_PQN_CLAIMS = (
+    Claim("HR adds more than 100 % to tanh", "Section 5.1", "pqn", "higher", TANH_HR, TANH, by=100),
+    Claim("tanh + HR is above ReLU", "Figure 7", "pqn", "higher", TANH_HR, RELU),
+    Claim("ReLU is above tanh", "Section 5.1", "pqn", "higher", RELU, TANH),
+)
+
+
+def _control_claims(algorithm: str, plain: Arm, hr: Arm) -> tuple[Claim, ...]:
+    where = "Section 5.2"
+    few = "hardly any neuron is dormant"
+    return (
+        Claim("HR raises the score", where, algorithm, "higher", hr, plain),
+        Claim("HR raises the effective rank", where, algorithm, "higher", hr, plain, _RANK),
+        Claim(f"without HR {few}", where, algorithm, "equal", plain, None, _DORMANT, by=5),
+        Claim(f"with HR {few}", where, algorithm, "equal", hr, None, _DORMANT, by=5),
+    )
+
+
+_SIMBA_CLAIMS = _control_claims("simbav2", SIMBA, SIMBA_HR)
+_MRQ_CLAIMS = _control_claims("mrq", MRQ, MRQ_HR)
+_PPO_PLOT = Plot("ppo", title="PPO")
+_PQN_PLOT = Plot("pqn", title="PQN")
+_SIMBA_PLOTS = tuple(Plot("simbav2", measure) for measure in _HEALTH)
+_MRQ_PLOTS = tuple(Plot("mrq", measure) for measure in _HEALTH)
 
 _ALL = (
     Experiment(
@@ -508,272 +607,443 @@ _ALL = (
         place="Figure 1",
         anchor="fig:first_plot",
         shows="HR improves on the baselines of five algorithms in three domains",
+        composition="improvements",
         panels=(
             _DQN.of(RELU, TANH_HR),
             _PPO.of(RELU, TANH_HR),
-            _PQN.of(RELU, TANH, TANH_HR),
+            _PQN.of(RELU, TANH_HR),
             SIMBA_TWO,
             MRQ_TWO,
         ),
-        measures=("score", "steps_per_second"),
         stated=(
-            _said("dqn", TANH_HR, 10, "%, over", "Introduction", "change"),
-            _said("ppo", TANH_HR, 10, "%, over", "Introduction", "change"),
-            *_table_2("dqn", RELU, TANH_HR),
-            *_table_2("simbav2", SIMBA, SIMBA_HR),
-            *_table_2("mrq", MRQ, MRQ_HR),
-            *_drawn("ppo", "Figure 1", TANH_HR),
-            *_drawn("pqn", "Figure 1", TANH_HR),
+            Stated("dqn", TANH_HR, 13, _CHANGE, "Table 2, + HR", "change", RELU),
+            Stated("simbav2", SIMBA_HR, 18, _CHANGE, "Table 2, + HR", "change", SIMBA),
+            Stated("mrq", MRQ_HR, 17, _CHANGE, "Table 2, + HR", "change", MRQ),
             Stated(
-                "HR: time of training",
+                "dqn",
+                TANH_HR,
                 1.2,
                 "times the baseline's, roughly",
                 "Appendix, Training Details",
-                "dqn",
-                TANH_HR.label,
-                measure="time",
+                "time",
+                RELU,
             ),
         ),
-        note="What the bars are relative to is not stated: ReLU here (for PQN tanh is run too).",
+        claims=_IMPROVES,
+        note="What the bars are relative to is not stated: ReLU for DQN, PPO and PQN. Of PPO and "
+        "PQN no number is stated, the bars can only be read off.",
     ),
     Experiment(
         name="fig-dqn",
         place="Figure 2",
         anchor="fig:dead_rank_dqn",
         shows="DQN on 8 games: tanh + HR has fewer dormant neurons, a higher rank, a better score",
+        composition="curves",
         panels=(DQN_FIVE,),
-        measures=_HEALTH,
+        plots=tuple(Plot("dqn", measure) for measure in _HEALTH),
         stated=(
             *_table_2("dqn", RELU, TANH_HR),
-            *_drawn("dqn", "Figure 2", TANH, TANH_NORM, RELU_HR),
-            _said("dqn", RELU, 0.60, "of neurons, around", "Observation 1", "dormant_fraction"),
-            _said("dqn", TANH, 0.40, "of neurons, about", "Observation 2", "dormant_fraction"),
-            _said("dqn", TANH_HR, 0.30, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", RELU_HR, 0.73, "of neurons", "Table 1", "dormant_fraction"),
-            *_drawn("dqn", "Figure 2", TANH_NORM, measure="dormant_fraction"),
-            *_drawn("dqn", "Figure 2", *DQN_FIVE.arms, measure="effective_rank"),
+            *_DORMANT_RELU_TANH,
+            Stated("dqn", RELU, 0.60, "of neurons, around", "Observation 1", _DORMANT),
+            Stated("dqn", TANH, 0.40, "of neurons, about", "Observation 2", _DORMANT),
         ),
-        note=_EIGHT_GAMES,
+        claims=(
+            Claim(
+                "tanh has fewer dormant neurons than ReLU",
+                "Observation 2",
+                "dqn",
+                "lower",
+                TANH,
+                RELU,
+                _DORMANT,
+            ),
+            Claim(
+                "tanh has a higher rank than ReLU",
+                "Observation 2",
+                "dqn",
+                "higher",
+                TANH,
+                RELU,
+                _RANK,
+            ),
+            Claim("tanh scores lower than ReLU", "Observation 2", "dqn", "lower", TANH, RELU),
+            Claim(
+                "HR makes fewer tanh neurons dormant",
+                "Figure 2",
+                "dqn",
+                "lower",
+                TANH_HR,
+                TANH,
+                _DORMANT,
+            ),
+            Claim("HR raises the rank of tanh", "Figure 2", "dqn", "higher", TANH_HR, TANH, _RANK),
+            Claim(
+                "HR makes more ReLU neurons dormant",
+                "Section 4.2",
+                "dqn",
+                "higher",
+                RELU_HR,
+                RELU,
+                _DORMANT,
+            ),
+            Claim(
+                "LayerNorm makes fewer tanh neurons dormant than HR does",
+                "Section 4.2",
+                "dqn",
+                "lower",
+                TANH_NORM,
+                TANH_HR,
+                _DORMANT,
+            ),
+            Claim(
+                "tanh + HR scores higher than ReLU", "Section 5.1", "dqn", "higher", TANH_HR, RELU
+            ),
+            Claim(
+                "tanh + HR scores higher than tanh", "Section 5.1", "dqn", "higher", TANH_HR, TANH
+            ),
+        ),
+        note=_DQN_NOTE,
     ),
     Experiment(
         name="fig-kde",
         place="Figure 3",
         anchor="fig:kde_tanh_final",
-        shows="densities of 16 tanh neurons of DQN on Breakout, at 1 M steps and saturated at 10 M",
+        shows="densities of 16 tanh neurons of DQN on Breakout, at a tenth of training and its end",
+        composition="densities",
         panels=(_DQN.of(TANH, tasks=("atari/Breakout",), minatar=("minatar/breakout",)),),
-        measures=("kde", "dormant_fraction"),
         kde_at=(0.1, 1.0),
-        stated=_drawn("dqn", "Figure 3", TANH, measure="kde"),
-        note="Which seed and which 16 neurons is not stated: all seeds are kept, neurons drawn.",
+        claims=(
+            Claim(
+                "tanh neurons saturate over training: more are dormant at the end than at a tenth",
+                "Figure 3",
+                "dqn",
+                "higher",
+                TANH,
+                None,
+                _DORMANT,
+                since=0.1,
+            ),
+        ),
+        note="Which seed and which 16 neurons is not stated: the first seed's, evenly spread over "
+        f"the layer. {_TANH} {_DQN_HEALTH}",
     ),
     Experiment(
         name="fig-hidden-bias",
         place="Figure 4",
         anchor="fig:hiddenbias",
         shows="dormant tanh neurons come to give as much to the Q-values as live ones (Seaquest)",
+        composition="contributions",
         panels=(_DQN.of(TANH, tasks=("atari/Seaquest",), minatar=("minatar/seaquest",)),),
-        measures=("live_contribution", "dormant_contribution"),
-        stated=(
-            *_drawn("dqn", "Figure 4", TANH, measure="live_contribution"),
-            *_drawn("dqn", "Figure 4", TANH, measure="dormant_contribution"),
+        claims=(
+            Claim(
+                "what dormant neurons give to the Q-values grows over training",
+                "Figure 4",
+                "dqn",
+                "higher",
+                TANH,
+                None,
+                "dormant_contribution",
+                since=0.1,
+            ),
+            Claim(
+                "in the end it is comparable to what live neurons give (half to one and a half)",
+                "Section 4.1",
+                "dqn",
+                "equal",
+                TANH,
+                None,
+                "dormant_excess",
+                by=50,
+            ),
         ),
+        note="The contribution of a group of neurons: the mean over observations and actions of "
+        f"the absolute sum of activation times outgoing weight. {_TANH} {_DQN_HEALTH}",
     ),
     Experiment(
         name="table-dormancy",
         place="Table 1",
         anchor="tab:dying_neurons",
         shows="HR lowers dormancy for tanh and raises it for ReLU, against p^2 and 2p - p^2",
+        composition="dormancy",
         panels=(_DQN.of(RELU, RELU_HR, TANH, TANH_HR),),
-        measures=("dormant_fraction",),
         stated=(
-            _said("dqn", TANH, 0.39, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", TANH_HR, 0.30, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", TANH_HR, -23, "% of that without HR", "Table 1", "change"),
-            _said("dqn", RELU, 0.62, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", RELU_HR, 0.73, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", RELU_HR, 18, "% of that without HR", "Table 1", "change"),
+            *_DORMANT_RELU_TANH,
+            Stated("dqn", TANH_HR, -23, "% of that without HR", "Table 1", "dormancy_change", TANH),
+            Stated("dqn", RELU_HR, 18, "% of that without HR", "Table 1", "dormancy_change", RELU),
+        ),
+        claims=(
+            Claim(
+                "HR makes fewer tanh neurons dormant",
+                "Table 1",
+                "dqn",
+                "lower",
+                TANH_HR,
+                TANH,
+                _DORMANT,
+            ),
+            Claim(
+                "HR makes more ReLU neurons dormant",
+                "Table 1",
+                "dqn",
+                "higher",
+                RELU_HR,
+                RELU,
+                _DORMANT,
+            ),
         ),
         note="The measured changes are relative (0.39 to 0.30 is -23 %), the predicted ones, "
         "-(p - p^2) and +(p - p^2), absolute: for p = 0.39, p^2 is 0.15 and not 0.30; for p = 0.62 "
-        "2p - p^2 is 0.86 and not 0.73. When in training p is taken is not stated: at the end.",
+        "2p - p^2 is 0.86 and not 0.73. When in training p is taken is not stated: at the end. "
+        f"{_GAMES} {_TANH} {_DQN_HEALTH}",
     ),
     Experiment(
         name="fig-ppo",
         place="Figure 7, left",
         anchor="fig:ppo_pqn",
         shows="PPO on 8 games: tanh + HR is best, tanh and ReLU are alike",
+        composition="curves",
         panels=(PPO_THREE,),
-        measures=_HEALTH,
-        stated=(
-            _said("ppo", TANH_HR, 10, "%, over", "Introduction", "change"),
-            *_drawn("ppo", "Figure 7", *PPO_THREE.arms),
-        ),
-        note=_EIGHT_GAMES,
+        plots=(_PPO_PLOT,),
+        claims=_PPO_CLAIMS,
+        note=_ATARI_NOTE,
     ),
     Experiment(
         name="fig-pqn",
         place="Figure 7, right",
         anchor="fig:ppo_pqn",
         shows="PQN on 51 games: HR in all hidden layers raises the median human-normalised score",
+        composition="curves",
         panels=(PQN_THREE,),
-        measures=_HEALTH,
-        stated=(
-            _said("pqn", TANH_HR, 100, "% over tanh, more than", "Section 5.1", "change"),
-            *_drawn("pqn", "Figure 7", *PQN_THREE.arms),
-        ),
-        note="Which 51 games is not listed: the 57 without the six of hard exploration. Both "
-        "readings of the aggregate are shown. A score is of training episodes (with epsilon 0.001 "
-        "in the end); the greedy games, by which the paper scores, have a column of their own.",
+        plots=(_PQN_PLOT,),
+        claims=_PQN_CLAIMS,
+        note=_PQN_NOTE,
+    ),
+    Experiment(
+        name="fig-ppo-pqn",
+        place="Figure 7",
+        anchor="fig:ppo_pqn",
+        shows="PPO on 8 games and PQN on 51, side by side",
+        composition="curves",
+        panels=(PPO_THREE, PQN_THREE),
+        plots=(_PPO_PLOT, _PQN_PLOT),
+        columns=2,
+        claims=(*_PPO_CLAIMS, *_PQN_CLAIMS),
+        note=f"PPO: {_ATARI_NOTE} PQN: {_PQN_NOTE}",
     ),
     Experiment(
         name="fig-simbav2",
         place="Figure 8, top",
         anchor="fig:cc",
         shows="SimbaV2 on 14 HumanoidBench tasks: hardly any dormancy, yet HR raises rank, score",
+        composition="curves",
         panels=(SIMBA_TWO,),
-        measures=_HEALTH,
-        stated=(
-            *_table_2("simbav2", SIMBA, SIMBA_HR),
-            *_drawn("simbav2", "Figure 8", SIMBA, SIMBA_HR, measure="dormant_fraction"),
-            *_drawn("simbav2", "Figure 8", SIMBA, SIMBA_HR, measure="effective_rank"),
-        ),
-        note=_IQM_READINGS,
+        plots=_SIMBA_PLOTS,
+        stated=_table_2("simbav2", SIMBA, SIMBA_HR),
+        claims=_SIMBA_CLAIMS,
+        note=f"{_IQM_NOTE} {_SIMBA_NOTE}",
     ),
     Experiment(
         name="fig-mrq",
         place="Figure 8, bottom",
         anchor="fig:cc",
         shows="MR.Q on 7 hard tasks from pixels: hardly any dormancy, yet HR raises rank, score",
+        composition="curves",
         panels=(MRQ_TWO,),
-        measures=_HEALTH,
-        stated=(
-            *_table_2("mrq", MRQ, MRQ_HR),
-            *_drawn("mrq", "Figure 8", MRQ, MRQ_HR, measure="dormant_fraction"),
-            *_drawn("mrq", "Figure 8", MRQ, MRQ_HR, measure="effective_rank"),
-        ),
-        note=f"{_MRQ_SEEDS} HR is in every layer of the state encoder: the paper says only "
-        f"'the encoder'. Table 2 gives its scores relative to the baseline's. {_IQM_READINGS}",
+        plots=_MRQ_PLOTS,
+        stated=_table_2("mrq", MRQ_HR),
+        claims=_MRQ_CLAIMS,
+        note=f"{_IQM_NOTE} {_MRQ_NOTE}",
+    ),
+    Experiment(
+        name="fig-control",
+        place="Figure 8",
+        anchor="fig:cc",
+        shows="SimbaV2 on 14 HumanoidBench tasks and MR.Q on 7 from pixels, one above the other",
+        composition="curves",
+        panels=(SIMBA_TWO, MRQ_TWO),
+        plots=(*_SIMBA_PLOTS, *_MRQ_PLOTS),
+        stated=(*_table_2("simbav2", SIMBA, SIMBA_HR), *_table_2("mrq", MRQ_HR)),
+        claims=(*_SIMBA_CLAIMS, *_MRQ_CLAIMS),
+        note=f"{_IQM_NOTE} SimbaV2: {_SIMBA_NOTE} MR.Q: {_MRQ_NOTE}",
     ),
     Experiment(
         name="fig-visual-humanoid",
         place="Figure 9",
         anchor="fig:humanoid",
         shows="MR.Q + HR on 3 visual humanoid tasks with 5 times the budget, beside DrQ-v2 and XQC",
+        composition="tasks",
         panels=(MRQ_TWO.of(MRQ, MRQ_HR, tasks=VISUAL_HUMANOID, steps=5 * _M // 2, stretch=5),),
-        per_task=True,
-        stated=_drawn("mrq", "Figure 9", MRQ, MRQ_HR),
+        columns=3,
+        shading="error",
+        claims=(Claim("MR.Q + HR outperforms MR.Q", "Section 5.2", "mrq", "higher", MRQ_HR, MRQ),),
         imported=("DrQ-v2", "XQC"),
-        note=f"{_MRQ_SEEDS} The 5 M steps of the text are environment steps, 2.5 M actions. DrQ-v2 "
-        "and XQC are published curves of the XQC paper, drawn if supplied.",
+        note="The 5 M steps of the text are environment steps, 2.5 M actions. That MR.Q + HR is on "
+        "a par with XQC, and that DrQ-v2 does not learn, can be seen where their published curves "
+        f"are supplied; no verdict is computed for curves that are not ours. {_MRQ_NOTE}",
     ),
     Experiment(
         name="table-widening",
         place="Table 2",
         anchor="tab:hr_vs_widen",
         shows="HR against widening with as many parameters (DQN, SimbaV2, MR.Q) and 2HR (DQN)",
+        composition="widening",
         panels=(
             _DQN.of(RELU, TANH_HR, WIDE, TWO_HR),
             _SIMBA.of(SIMBA, SIMBA_HR, SIMBA_WIDE),
             _MRQ.of(MRQ, MRQ_HR, MRQ_WIDE),
         ),
         stated=_TABLE_2,
+        claims=(
+            *(
+                Claim(f"HR improves {name}", "Table 2", algorithm, "higher", hr, plain)
+                for name, algorithm, hr, plain in (
+                    ("DQN", "dqn", TANH_HR, RELU),
+                    ("SimbaV2", "simbav2", SIMBA_HR, SIMBA),
+                    ("MR.Q", "mrq", MRQ_HR, MRQ),
+                )
+            ),
+            *(
+                Claim(
+                    f"HR is above widening in {name}", "Section 5.3", algorithm, "higher", hr, wide
+                )
+                for name, algorithm, hr, wide in (
+                    ("DQN", "dqn", TANH_HR, WIDE),
+                    ("SimbaV2", "simbav2", SIMBA_HR, SIMBA_WIDE),
+                    ("MR.Q", "mrq", MRQ_HR, MRQ_WIDE),
+                )
+            ),
+            Claim("widening degrades DQN", "Section 5.3", "dqn", "lower", WIDE, RELU),
+            Claim(
+                "2HR performs comparably to HR",
+                "Section 5.3",
+                "dqn",
+                "equal",
+                TWO_HR,
+                TANH_HR,
+                by=10,
+            ),
+        ),
         note="DQN's 'Baseline' is taken to be ReLU, the original network and the yardstick of the "
         "normalisation; '+ Widen' is tanh at 1024, as in Figure 11. 2HR is HR in the last two "
-        f"hidden layers (ours). {_MRQ_SEEDS}",
+        "hidden layers (ours). DQN and SimbaV2 are in absolute units, MR.Q relative to its "
+        f"baseline. {_ATARI_NOTE} SimbaV2: {_SIMBA_NOTE} MR.Q: {_MRQ_NOTE}",
     ),
     Experiment(
         name="fig-width-lr",
         place="Figure 11",
         anchor="fig:1024",
         shows="tanh 512 against 1024 wide, at several learning rates, and tanh + HR",
+        composition="curves",
         panels=(_DQN.of(TANH, WIDE, TANH_HR, *WIDE_RATES, yardstick=RELU),),
-        measures=_HEALTH,
+        plots=(
+            Plot("dqn", "score", (TANH, WIDE, TANH_HR), "(a) Performance"),
+            Plot("dqn", _DORMANT, (TANH, WIDE, TANH_HR), "(b) Dormant neurons"),
+            Plot("dqn", _RANK, (TANH, WIDE, TANH_HR), "(c) Effective rank"),
+            Plot("dqn", "score", (WIDE, *WIDE_RATES, TANH_HR), "(d) Learning rates, 1024 wide"),
+        ),
+        columns=2,
         stated=(
-            _said("dqn", WIDE, 0.49, _BASELINE_NORMALISED, "Table 2, + Widen"),
-            _said("dqn", TANH_HR, 1.03, _BASELINE_NORMALISED, "Table 2, + HR"),
-            _said("dqn", TANH, 0.39, "of neurons", "Table 1", "dormant_fraction"),
-            _said("dqn", TANH_HR, 0.30, "of neurons", "Table 1", "dormant_fraction"),
-            *_drawn("dqn", "Figure 11", TANH, *WIDE_RATES),
-            *_drawn("dqn", "Figure 11", WIDE, measure="dormant_fraction"),
-            *_drawn("dqn", "Figure 11", TANH, WIDE, TANH_HR, measure="effective_rank"),
+            *_table_2("dqn", WIDE)[:1],
+            *_table_2("dqn", TANH_HR)[:1],
+            *_DORMANT_RELU_TANH[2:],
+        ),
+        claims=(
+            Claim("widening raises the rank", "Figure 11", "dqn", "higher", WIDE, TANH, _RANK),
+            *(
+                Claim(f"HR is above {arm.label}", "Figure 11", "dqn", "higher", TANH_HR, arm)
+                for arm in (WIDE, *WIDE_RATES)
+            ),
         ),
         note="The learning rates of the ablation are not stated: 2.5e-5, 5e-5, 1e-4 (the default) "
-        "and 2e-4 here. Nor are its games: the eight. ReLU is run for the normalisation only.",
+        "and 2e-4 here, with tanh + HR at its default drawn beside them. ReLU is run for the "
+        f"normalisation only. {_DQN_NOTE}",
     ),
     Experiment(
         name="fig-crelu-redo",
         place="Figure 12",
         anchor="fig:51_all",
         shows="PQN on 51 games: HR against CReLU and ReDo",
+        composition="curves",
         panels=(_PQN.of(RELU, TANH, TANH_HR, CRELU, REDO),),
-        measures=_HEALTH,
-        stated=_drawn("pqn", "Figure 12", RELU, TANH_HR, CRELU, REDO),
+        plots=(Plot("pqn", title="PQN"),),
+        claims=tuple(
+            Claim(f"HR is above {arm.label}", "Figure 12", "pqn", "higher", TANH_HR, arm)
+            for arm in (RELU, CRELU, REDO)
+        ),
         note="ReDo (tau = 0.025, stated) is on the ReLU baseline; how often it recycles is not "
-        "stated: every 1,000 updates. CReLU is in every hidden layer, like HR.",
+        f"stated: every 1,000 updates. {_PQN_NOTE}",
     ),
     Experiment(
         name="fig-human-normalised",
         place="Figure 13",
         anchor="fig:human_normalized",
         shows="DQN and PPO on 8 games once more, human-normalised (VideoPinball dominates)",
+        composition="curves",
         panels=(
             dataclasses.replace(DQN_FIVE, normalisation="human_normalised"),
             dataclasses.replace(PPO_THREE, normalisation="human_normalised"),
         ),
-        stated=(
-            *_drawn("dqn", "Figure 13", *DQN_FIVE.arms),
-            *_drawn("ppo", "Figure 13", *PPO_THREE.arms),
-        ),
-        note="Which arms are drawn is not stated: all of Figures 2 and 7. MinAtar has no human "
-        "scores: there the normalisation is by the baseline again.",
+        plots=(Plot("dqn", title="DQN"), Plot("ppo", title="PPO")),
+        columns=2,
+        shading="deviation",
+        note="Which arms are drawn is not stated: all of Figures 2 and 7. The shading is the "
+        "standard deviation over seeds of the mean over games. MinAtar has no human scores: there "
+        f"the normalisation is by the baseline again. {_GAMES} {_TANH}",
     ),
     Experiment(
         name="fig-dqn-games",
         place="Figure 14",
         anchor="DQN per-environment performance",
         shows="DQN's learning curves game by game",
+        composition="tasks",
         panels=(DQN_FIVE,),
-        per_task=True,
-        stated=_drawn("dqn", "Figure 14", *DQN_FIVE.arms),
-        note=_EIGHT_GAMES,
+        columns=3,
+        shading="deviation",
+        note=f"{_GAMES} {_TANH}",
     ),
     Experiment(
         name="fig-ppo-games",
         place="Figure 15",
         anchor="fig:ppo_indiviudal1",
         shows="PPO's learning curves game by game",
+        composition="tasks",
         panels=(PPO_THREE,),
-        per_task=True,
-        stated=_drawn("ppo", "Figure 15", *PPO_THREE.arms),
-        note=_EIGHT_GAMES,
+        columns=3,
+        shading="deviation",
+        note=f"{_GAMES} {_TANH}",
     ),
     Experiment(
         name="fig-pqn-games",
         place="Figure 16",
         anchor="fig:pqn_individual_all",
         shows="PQN's learning curves game by game",
+        composition="tasks",
         panels=(PQN_THREE,),
-        per_task=True,
-        stated=_drawn("pqn", "Figure 16", *PQN_THREE.arms),
+        columns=6,
+        shading="deviation",
+        note=_PQN_NOTE,
     ),
     Experiment(
         name="fig-simbav2-tasks",
         place="Figure 17",
         anchor="fig:simbav2_all",
         shows="SimbaV2's learning curves on 14 HumanoidBench tasks",
+        composition="tasks",
         panels=(SIMBA_TWO,),
-        per_task=True,
-        stated=_drawn("simbav2", "Figure 17", SIMBA, SIMBA_HR),
+        columns=5,
+        shading="error",
+        note=_SIMBA_NOTE,
     ),
     Experiment(
         name="fig-dmc-visual",
         place="Figure 18",
         anchor="fig:all_dmc_visual",
         shows="MR.Q's learning curves on all 28 tasks from pixels",
+        composition="tasks",
         panels=(MRQ_TWO.of(MRQ, MRQ_HR, tasks=VISUAL_28),),
-        per_task=True,
-        stated=_drawn("mrq", "Figure 18", MRQ, MRQ_HR),
-        note=_MRQ_SEEDS,
+        columns=7,
+        shading="error",
+        note=_MRQ_NOTE,
     ),
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.draw.figures import VariantStyle, new_figure
+from hadamard.report.draw.figures import BLUE, VERMILLION, VariantStyle, add_footer, new_figure
 from hadamard.report.statistics.estimates import Band, Estimate
 
 if TYPE_CHECKING:
@@ -82,4 +83,48 @@ def profiles(
     axes.tick_params(length=0, labelsize=8.5)
     axes.title.set_fontsize(10.5)
     axes.yaxis.label.set_fontsize(9)
+    return figure
+
+
+class Mark(NamedTuple):
+    """A number of ours with its interval, beside the paper's."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    paper: float | None = None
+
+
+def beside_paper(groups: Mapping[str, Sequence[Mark]], footer: str = "") -> Figure:
+    """Draw numbers with their intervals and the paper's as diamonds, a panel for each group."""
+    rows = max([1, *map(len, groups.values())])
+    words = textwrap.wrap(footer, 50 * max(1, len(groups)) + 30)
+    height = 1.35 + 0.32 * rows + 0.15 * len(words)
+    width = 2.9 * max(1, len(groups)) + 1.0
+    margins = (1.2, 0.15, 0.55 + 0.15 * len(words), 0.55)
+    figure = new_figure(width, height, margins)
+    figure.subplots_adjust(wspace=0.5)
+    panels = figure.subplots(1, max(1, len(groups)), squeeze=False)[0]
+    for axes, (title, marks) in zip(panels, groups.items(), strict=False):
+        for row, mark in enumerate(reversed(marks)):
+            if np.isfinite(mark.low):
+                axes.plot([mark.low, mark.high], [row, row], color=BLUE, linewidth=7, alpha=0.3,
+                          solid_capstyle="butt")  # fmt: skip
+            if np.isfinite(mark.value):
+                axes.plot([mark.value], [row], "o", color=BLUE, markersize=6)
+            if mark.paper is not None:
+                axes.plot([mark.paper], [row], "D", color=VERMILLION, markersize=5.5,
+                          markerfacecolor="none", markeredgewidth=1.5)  # fmt: skip
+        axes.set_yticks(range(len(marks)), [mark.label for mark in marks][::-1])
+        axes.set_ylim(-0.6, len(marks) - 0.4)
+        axes.set_title(title, fontsize=9.5)
+        axes.grid(axis="x", color="#e3e6ea", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(length=0, labelsize=8.5)
+        axes.margins(x=0.12)
+    figure.text(0.01, 1 - 0.18 / height, "● ours (95 % interval)   ◇ the paper", fontsize=7.5,
+                color="#555555")  # fmt: skip
+    add_footer(figure, words)
     return figure

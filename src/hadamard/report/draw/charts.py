@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.draw.figures import VariantStyle, finish_curve_axes, new_figure
+from hadamard.report.draw.figures import (
+    VARIANT_COLOURS,
+    VariantStyle,
+    add_footer,
+    finish_curve_axes,
+    new_figure,
+)
 from hadamard.report.pages.document import themed
 from hadamard.report.statistics.estimates import Band, mean_curve
 
@@ -148,21 +155,41 @@ def draw_on(axes: Axes, chart: Chart, with_seeds: bool = True) -> None:
     finish_curve_axes(axes)
 
 
-def small_multiples(charts: Mapping[str, Chart], legend: Mapping[str, VariantStyle]) -> Figure:
-    """Draw charts in a grid with one legend, each under its name."""
-    columns = min(4, len(charts))
+def small_multiples(
+    charts: Sequence[Chart],
+    legend: Mapping[str, VariantStyle],
+    columns: int = 4,
+    cell: tuple[float, float] = (2.6, 2.05),
+    footer: str = "",
+) -> Figure:
+    """Draw charts in a grid with one legend above and, if there is any, a footer below.
+
+    ``cell`` is the width and height of a chart in inches.
+    """
+    columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
-    legend_rows = math.ceil(len(legend) / (2 * columns))
-    margins = (0.62, 0.15, 0.5, 0.35 + 0.22 * legend_rows)
-    figure = new_figure(2.6 * columns + 0.3, 2.05 * rows + 0.7, margins)
-    figure.subplots_adjust(wspace=0.28, hspace=0.38)
+    width = max(columns * cell[0] + 0.3, 4.2)
+    per_row = max(1, int(width / (0.45 + 0.075 * max(map(len, legend), default=1))))
+    legend_rows = math.ceil(len(legend) / per_row)
+    words = textwrap.wrap(footer, int(width * 16))
+    bottom = 0.5 + 0.15 * len(words) + (0.08 if words else 0)
+    top = 0.42 + 0.22 * legend_rows
+    height = rows * cell[1] + bottom + top - 0.5
+    figure = new_figure(width, height, (0.66, 0.18, bottom, top))
+    figure.subplots_adjust(wspace=0.85 / cell[0], hspace=0.78 / cell[1])
     grid = figure.subplots(rows, columns, squeeze=False)
-    for place, (axes, (name, chart)) in enumerate(zip(grid.flat, charts.items(), strict=False)):
+    small = cell[0] < 2.2
+    for place, (axes, chart) in enumerate(zip(grid.flat, charts, strict=False)):
         draw_on(axes, chart, with_seeds=False)
-        axes.set_title(name, fontsize=9)
-        axes.set_xlabel(chart.xlabel if place >= len(charts) - columns else "", fontsize=8)
-        axes.set_ylabel(chart.ylabel if place % columns == 0 else "", fontsize=8)
-        axes.tick_params(labelsize=7.5)
+        axes.set_title(chart.title, fontsize=8.5 if small else 10)
+        last = place >= len(charts) - columns
+        axes.set_xlabel(chart.xlabel if last else "", fontsize=8)
+        repeated = place % columns and charts[place - 1].ylabel == chart.ylabel
+        axes.set_ylabel("" if repeated else chart.ylabel, fontsize=8)
+        axes.tick_params(labelsize=7 if small else 8)
+        if small:
+            axes.locator_params(axis="x", nbins=3)
+            axes.locator_params(axis="y", nbins=4)
     for axes in grid.flat[len(charts) :]:
         axes.set_visible(False)
     handles = [
@@ -172,10 +199,19 @@ def small_multiples(charts: Mapping[str, Chart], legend: Mapping[str, VariantSty
         for style in legend.values()
     ]
     figure.legend(
-        handles, list(legend), loc="upper center", frameon=False, fontsize=8.5,
-        ncols=min(len(legend), 2 * columns),
+        handles, list(legend), loc="upper center", frameon=False, fontsize=8.5, ncols=per_row,
     )  # fmt: skip
+    add_footer(figure, words)
     return figure
+
+
+def styles_for(methods: Sequence[str], ours: int) -> dict[str, VariantStyle]:
+    """Give other methods dotted lines, in the colours that follow those of our variants."""
+    colours = [VARIANT_COLOURS[(ours + i) % len(VARIANT_COLOURS)] for i in range(len(methods))]
+    return {
+        method: VariantStyle(colour, "o", ":")
+        for method, colour in zip(methods, colours, strict=True)
+    }
 
 
 def html(chart: Chart, picture: str) -> str:

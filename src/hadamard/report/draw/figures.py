@@ -14,7 +14,7 @@ from hadamard.report.data.kde_grid import KdeGrid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 # Okabe and Ito's palette: distinct for every kind of colour vision, and in grey.
 BLUE, SKY, ORANGE, VERMILLION = "#0072B2", "#56B4E9", "#E69F00", "#D55E00"
@@ -144,12 +144,30 @@ def _tidy(axes: Axes) -> None:
 
 def kde_grid(grid: KdeGrid) -> Figure:
     """Draw each neuron's density in a cell of its own, dormant ones outlined in red."""
+    columns = min(4, len(grid.neurons))
+    lines = math.ceil(len(grid.neurons) / columns)
+    width, height = 1.9 * columns + 0.3, 1.35 * lines + 0.7
+    figure = new_figure(width, height, (0.4, 0.1, 0.55, 0.6))
+    draw_densities(figure, grid, 0.55 / height, 1 - 0.6 / height, 0.4 / width, 1 - 0.1 / width)
+    figure.suptitle(grid.title, fontsize=10.5, y=1 - 0.12 / height)
+    figure.supxlabel("activation", fontsize=9, y=0.1 / height)
+    figure.supylabel("density", fontsize=9)
+    return figure
+
+
+def draw_densities(
+    figure: Figure | SubFigure,
+    grid: KdeGrid,
+    bottom: float,
+    top: float,
+    left: float = 0.08,
+    right: float = 0.98,
+) -> None:
+    """Draw the cells of a grid of densities into a figure or a part of one."""
     count = len(grid.neurons)
     columns = min(4, count)
-    lines = math.ceil(count / columns)
-    figure = new_figure(1.9 * columns + 0.3, 1.35 * lines + 0.7, (0.4, 0.1, 0.55, 0.6))
-    figure.subplots_adjust(hspace=0.65)
-    cells = np.atleast_1d(figure.subplots(lines, columns)).ravel()
+    figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.65)
+    cells = np.atleast_1d(figure.subplots(math.ceil(count / columns), columns)).ravel()
     for cell in cells[count:]:
         cell.set_visible(False)
     for i, cell in enumerate(cells[:count]):
@@ -172,11 +190,15 @@ def kde_grid(grid: KdeGrid) -> Figure:
         for spine in cell.spines.values():
             spine.set_color(RED if grid.dormant[i] else "#c8ccd2")
             spine.set_linewidth(2.2 if grid.dormant[i] else 0.8)
-    height = figure.get_figheight()
-    figure.suptitle(grid.title, fontsize=10.5, y=1 - 0.12 / height)
-    figure.supxlabel("activation", fontsize=9, y=0.1 / height)
-    figure.supylabel("density", fontsize=9)
-    return figure
+
+
+def add_footer(figure: Figure, lines: Sequence[str]) -> None:
+    """Write lines at the foot of a figure that has left room for them."""
+    if lines:
+        figure.text(
+            0.5, 0.05 / figure.get_figheight(), "\n".join(lines), ha="center", va="bottom",
+            fontsize=7, color="#555555",
+        )  # fmt: skip
 
 
 def variant_style(number: int) -> VariantStyle:

@@ -56,10 +56,20 @@ def _drawn_by_number(number: int) -> str:
 
 
 def _drawn(picture: Picture) -> str:
-    figure, path = picture.draw(), picture.path
+    return write_figure(picture.draw(), picture.path)
+
+
+def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
+    """Write a figure as SVG and PNG, and as PDF if asked to; return the SVG file's content.
+
+    ``path`` is that of the files without their endings.
+    """
     file = svg_file(figure, path.name)
     path.with_name(f"{path.name}.svg").write_text(file, encoding="utf-8")
     # The layout is the SVG's: to work it out once more would take as long again.
     figure.set_layout_engine("none")
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=_DPI)
+    if pdf:
+        # Without a date, so that the same numbers are the same file.
+        figure.savefig(path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
     return file

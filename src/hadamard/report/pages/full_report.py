@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -192,9 +193,7 @@ class _Report:
         return charts.html(chart, self._picture(partial(charts.draw, chart), chart.name))
 
     def _table(self, table: Table, kind: str = "words") -> str:
-        path = self.folder / "tables" / table.name
-        path.with_name(f"{table.name}.csv").write_text(table.csv(), encoding="utf-8")
-        path.with_name(f"{table.name}.tex").write_text(table.tex(), encoding="utf-8")
+        table.write(self.folder / "tables")
         return table.html(kind)
 
     def _swatches(self) -> dict[str, str]:
@@ -423,7 +422,11 @@ class _Report:
             by_algorithm.setdefault(section.algorithm, {})[section.env] = chart
         return "".join(
             self._figure(
-                partial(charts.small_multiples, of_env, self._legend(of_env.values())),
+                partial(
+                    charts.small_multiples,
+                    [replace(chart, title=env) for env, chart in of_env.items()],
+                    self._legend(of_env.values()),
+                ),
                 f"tasks-{algorithm}",
                 f"{algorithm_name(algorithm)}: scores over training on every task",
                 kind="wide",

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hadamard.report.pages.document import columns_html
@@ -44,7 +45,12 @@ class Table:
     data: Mapping[str, Sequence[Any]]
 
     def __len__(self) -> int:
-        return len(next(iter(self.shown.values())))
+        return len(next(iter(self.shown.values()), ()))
+
+    def write(self, folder: Path) -> None:
+        """Write it into a folder, as CSV and as LaTeX."""
+        (folder / f"{self.name}.csv").write_text(self.csv(), encoding="utf-8")
+        (folder / f"{self.name}.tex").write_text(self.tex(), encoding="utf-8")
 
     def html(self, kind: str = "words") -> str:
         """Return it for the page."""

@@ -1,0 +1,201 @@
+"""The paper's own compositions: one file is one way to draw an experiment, found by its name.
+
+A composition has ``compose(drawing) -> Composed``. What all of them share is here: what they are
+given, what they return, and the words that belong under any of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from hadamard.report.data.imported import ImportedCurve
+from hadamard.report.data.labels import algorithm_name
+from hadamard.report.draw import charts
+from hadamard.report.draw.figures import VariantStyle, variant_style
+from hadamard.report.measures import MEASURES
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics import estimates, normalise
+from hadamard.report.statistics.estimates import Band, Estimate
+from hadamard.report.statistics.panel import SCORE, PanelRuns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hadamard.experiments.paper import Experiment, Shading
+
+SHADED = {
+    "interval": "95 % interval",
+    "deviation": "standard deviation over seeds",
+    "error": "standard error of the mean over seeds",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """An experiment and the runs it is drawn from."""
+
+    experiment: Experiment
+    panels: Mapping[str, PanelRuns]
+    """By algorithm."""
+    shading: Shading
+    curves: Sequence[ImportedCurve] = ()
+    """Published curves of the methods the experiment names."""
+
+    @property
+    def styles(self) -> dict[str, VariantStyle]:
+        """The style of every arm that is shown."""
+        arms = [
+            arm
+            for data in self.panels.values()
+            for arm in data.panel.arms
+            if arm.label in data.shown
+        ]
+        return {arm.label: variant_style(arm.style) for arm in arms}
+
+    def several(self) -> bool:
+        """Whether more than one algorithm is shown."""
+        return len(self.panels) > 1
+
+    def footer(self, measures: Sequence[str]) -> str:
+        """What a figure says of its own runs: budget, tasks, seeds, and what is missing."""
+        told = []
+        for algorithm, data in self.panels.items():
+            if not data.tasks:
+                told.append(f"{algorithm_name(algorithm)}: no runs.")
+                continue
+            seeds = spanned(*data.seeds())
+            told.append(
+                f"{algorithm_name(algorithm)}: {counted(len(data.tasks), 'task')}, {seeds}, "
+                f"{data.budget_words}."
+            )
+            told += data.faults(measures)
+        return " ".join(told)
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """What a composition makes."""
+
+    draw: Callable[[], Figure]
+    caption: str
+    """In our words, computed from what is shown."""
+    tables: Sequence[Table] = field(default_factory=tuple)
+    """The first is the experiment's own table."""
+
+
+class Composition(Protocol):
+    """A module of this package."""
+
+    def compose(self, drawing: Drawing) -> Composed:
+        """Make the figure and the tables of an experiment."""
+
+
+def compose(drawing: Drawing) -> Composed:
+    """Make an experiment's figure and tables by the composition it names."""
+    name = f"{__name__}.{drawing.experiment.composition}"
+    module: Composition = importlib.import_module(name)  # type: ignore[assignment]
+    return module.compose(drawing)
+
+
+def line(label: str, style: VariantStyle, steps: Any, band: Band) -> charts.Line:
+    """Return a curve for a chart, up to its last value."""
+    values = np.flatnonzero(np.isfinite(band.value))
+    end = values[-1] + 1 if values.size else 0
+    return charts.Line(label, style, steps[:end], Band(*(part[:end] for part in band)))
+
+
+def score_axis(data: PanelRuns) -> str:
+    """Return the words of a score's axis: how it is aggregated and normalised."""
+    aggregate = estimates.AGGREGATES[data.panel.aggregations[0]].label
+    return f"{aggregate}, {score_words(data)}"
+
+
+def score_words(data: PanelRuns) -> str:
+    """Return what a panel's scores are called: how they are normalised."""
+    return normalise.NORMALISATIONS[data.panel.normalisation].partition(" (")[0]
+
+
+def axis(data: PanelRuns, measure: str) -> str:
+    """Return the words of an axis that shows a measure of all tasks."""
+    return score_axis(data) if measure == SCORE else MEASURES[measure].axis
+
+
+def factor(measure: str) -> float:
+    """Return what a measure is multiplied by to be drawn: shares are in percent."""
+    return 1.0 if measure == SCORE else MEASURES[measure].factor
+
+
+def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Table:
+    """Return every arm's aggregates at the end; ``measures`` are those of each algorithm."""
+    shown: dict[str, list[str]] = {}
+    data: dict[str, list[Any]] = {}
+    for algorithm, names in measures.items():
+        panel = drawing.panels[algorithm]
+        for label in panel.shown:
+            for measure in names:
+                for aggregation in panel.aggregations(measure):
+                    found = panel.estimate(measure, label, aggregation)
+                    few, most = panel.seeds()
+                    tasks = len(panel.tasks_with(measure))
+                    row = {
+                        "algorithm": algorithm,
+                        "arm": label,
+                        "measure": measure,
+                        "aggregation": aggregation,
+                        "value": found.value,
+                        "low": found.low,
+                        "high": found.high,
+                        "normalisation": panel.panel.normalisation if measure == SCORE else "",
+                        "tasks": tasks,
+                        "fewest_seeds": few,
+                        "most_seeds": most,
+                        "steps": panel.end,
+                        "budget": panel.panel.steps,
+                    }
+                    for name, value in row.items():
+                        data.setdefault(name, []).append(value)
+                    words = {
+                        "algorithm": algorithm_name(algorithm),
+                        "arm": label,
+                        "measure": measure_words(panel, measure),
+                        "over tasks": estimates.AGGREGATES[aggregation].label,
+                        "ours": told(found, measure),
+                    }
+                    for name, text in words.items():
+                        shown.setdefault(name, []).append(text)
+    if not drawing.several():
+        shown.pop("algorithm", None)
+    caption = f"{drawing.experiment.place}: numbers at the end, with 95 % intervals over seeds"
+    return Table("numbers", caption, shown, data)
+
+
+def measure_words(data: PanelRuns, measure: str) -> str:
+    """Return what a measure is called in a table."""
+    if measure == SCORE:
+        return score_words(data)
+    return MEASURES[measure].label
+
+
+def told(found: Estimate, measure: str) -> str:
+    """Write an estimate of a measure with its interval."""
+    write = MEASURES[measure].text
+    if not np.isfinite(found.value):
+        return "–"
+    if not found.has_interval:
+        return f"{write(found.value)} (no interval)"
+    return f"{write(found.value)} ({write(found.low)} to {write(found.high)})"
+
+
+def counted(amount: int, noun: str) -> str:
+    """Write an amount with its noun in the right number."""
+    return f"{amount} {noun}{'' if amount == 1 else 's'}"
+
+
+def spanned(few: int, most: int) -> str:
+    """Write how many seeds there are."""
+    return counted(few, "seed") if few == most else f"{few} to {most} seeds"

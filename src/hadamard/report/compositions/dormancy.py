@@ -1,0 +1,156 @@
+"""Dormant neurons without and with HR, predicted and measured: Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from hadamard.report.compositions import Composed, Drawing
+from hadamard.report.draw.aggregates import Mark, beside_paper
+from hadamard.report.measures import percent
+from hadamard.report.pages.tables import Table
+from hadamard.report.statistics import decision, estimates
+from hadamard.report.statistics.decision import Difference
+from hadamard.report.statistics.estimates import Estimate
+from hadamard.report.statistics.panel import PanelRuns, generator
+from hadamard.theory import predicted_dormant
+
+_MEASURE = "dormant_fraction"
+Activation = Literal["relu", "tanh"]
+_ROWS: tuple[tuple[str, Activation, str, str, str], ...] = (
+    ("tanh", "tanh", "tanh", "tanh + HR", "p^2"),
+    ("ReLU", "relu", "ReLU", "ReLU + HR", "2p - p^2"),
+)
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    rule: str
+    without: Estimate
+    measured: Estimate
+    predicted: float
+    """Mean over tasks of what the theory makes of each task's fraction."""
+    change: Difference
+    tasks: int
+
+
+def compose(drawing: Drawing) -> Composed:
+    """Put the theory's prediction beside what was measured, in the paper's rows."""
+    ((_, data),) = drawing.panels.items()
+    rows = _rows(data)
+    stated = {
+        stated.arm.label: stated.value
+        for stated in drawing.experiment.stated
+        if stated.measure == _MEASURE
+    }
+    marks = [
+        Mark(label, *(100 * bound for bound in found), paper=100 * stated[label])
+        for row, (_, _, plain, hr, _) in _present(rows)
+        for label, found in ((plain, row.without), (hr, row.measured))
+    ]
+    caption = (
+        "Fraction of dormant neurons of the last hidden layer at the end, mean of tasks: without "
+        "HR (p), with HR, what the theory predicts of it task by task, and the changes: predicted "
+        "in points, measured in percent of that without HR, as in the paper."
+    )
+    draw = partial(beside_paper, {"dormant neurons (%)": marks}, drawing.footer([_MEASURE]))
+    return Composed(draw, caption, [_table(drawing, rows), _task_table(drawing, data)])
+
+
+def _present(rows: Sequence[_Row]) -> list[tuple[_Row, tuple[str, Activation, str, str, str]]]:
+    known = {row[0]: row for row in _ROWS}
+    return [(row, known[row.name]) for row in rows]
+
+
+def _rows(data: PanelRuns) -> list[_Row]:
+    finals = data.finals(_MEASURE)
+    rows = []
+    for name, activation, plain, hr, rule in _ROWS:
+        before, after = finals.get(plain), finals.get(hr)
+        if not before or not after:
+            continue
+        predicted = [predicted_dormant(float(p.mean()), activation) for p in before.values()]
+        without, measured = (
+            estimates.estimate(side, "mean", rng=generator()) for side in (before, after)
+        )
+        change = decision.difference(after, before, "mean", unit="percent", rng=generator())
+        rows.append(
+            _Row(name, rule, without, measured, float(np.mean(predicted)), change, len(before))
+        )
+    return rows
+
+
+def _table(drawing: Drawing, rows: Sequence[_Row]) -> Table:
+    paper = {
+        (stated.arm.label, stated.measure): stated.value for stated in drawing.experiment.stated
+    }
+    shown: dict[str, list[str]] = {
+        "activation": [row.name for row in rows],
+        "without HR (p)": [_fraction(row.without) for row in rows],
+        "with HR": [_fraction(row.measured) for row in rows],
+        "predicted with HR": [f"{row.predicted:.2f} ({row.rule})" for row in rows],
+        "change, predicted": [f"{row.predicted - row.without.value:+.2f}" for row in rows],
+        "change, measured": [_percent(row.change.estimate) for row in rows],
+        "paper: without, with, change": [
+            f"{paper[plain, _MEASURE]:.2f}, {paper[hr, _MEASURE]:.2f}, "
+            f"{paper[hr, 'dormancy_change']:+.0f} %"
+            for _, (_, _, plain, hr, _) in _present(rows)
+        ],
+    }
+    data: dict[str, list[object]] = {
+        "activation": [row.name for row in rows],
+        "without": [row.without.value for row in rows],
+        "without_low": [row.without.low for row in rows],
+        "without_high": [row.without.high for row in rows],
+        "with": [row.measured.value for row in rows],
+        "with_low": [row.measured.low for row in rows],
+        "with_high": [row.measured.high for row in rows],
+        "predicted": [row.predicted for row in rows],
+        "predicted_change_points": [row.predicted - row.without.value for row in rows],
+        "measured_change_percent": [row.change.estimate.value for row in rows],
+        "measured_change_low": [row.change.estimate.low for row in rows],
+        "measured_change_high": [row.change.estimate.high for row in rows],
+        "tasks": [row.tasks for row in rows],
+    }
+    caption = f"{drawing.experiment.place}: dormant neurons, predicted and measured"
+    return Table("numbers", caption, shown, data)
+
+
+def _task_table(drawing: Drawing, data: PanelRuns) -> Table:
+    """Return the same task by task, as means over seeds."""
+    finals = data.finals(_MEASURE)
+    columns: dict[str, list[object]] = {
+        name: [] for name in ("task", "activation", "without", "predicted", "with")
+    }
+    for name, activation, plain, hr, _ in _ROWS:
+        for task, before in finals.get(plain, {}).items():
+            after = finals.get(hr, {}).get(task)
+            if after is None:
+                continue
+            p = float(before.mean())
+            row = (task, name, p, predicted_dormant(p, activation), float(after.mean()))
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+    shown = {
+        name: [percent(value) if isinstance(value, float) else str(value) for value in column]
+        for name, column in columns.items()
+    }
+    return Table("tasks", f"{drawing.experiment.place}, task by task", shown, columns)
+
+
+def _fraction(found: Estimate) -> str:
+    if not found.has_interval:
+        return f"{found.value:.2f} (no interval)"
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def _percent(found: Estimate) -> str:
+    if not np.isfinite(found.value):
+        return "–"
+    interval = f" ({found.low:+.0f} to {found.high:+.0f})" if found.has_interval else ""
+    return f"{found.value:+.0f} %{interval}"
