@@ -49,7 +49,8 @@ class Config:
     epsilon_final: float = 0.1
     """Share of random actions in the end."""
     epsilon_steps: int = 1_000_000
-    """Steps over which it falls (agent steps, as learning_starts; the paper's table says frames)."""
+    """Steps over which it falls: agent steps, as learning_starts, where the paper's table says
+    frames."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"

@@ -24,7 +24,8 @@ class _Reproduce:
     list: bool = False
     """Only list the experiments, one a line: name, place in the paper, what it shows."""
     scale: str = "smoke"
-    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published."""
+    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published;
+    minatar-full: MinAtar's games at published budgets, ten seeds."""
     folder: Path = Path("runs/paper")
     """Where the runs go, in a folder named after the scale."""
     seeds: int | None = None
@@ -33,7 +34,10 @@ class _Reproduce:
     """Only these tasks, with commas between them."""
     share: float = 1.0
     """How much of the scale's steps a run is trained for.
-    Logging, diagnoses, warm-up and exploration shrink along where the scale sets them."""
+    Schedules, warm-up, logging and diagnoses shrink along."""
+    until: int | None = None
+    """Stop every run after this many steps, with its full-length schedules.
+    A later call with more steps carries on, one without this to the end."""
     dry_run: bool = False
     """Only print the grid, how many runs are finished, and what the rest would take here."""
 
@@ -46,7 +50,7 @@ def main(words: list[str]) -> int:
         return 0
     tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
     wanted = reproduce.Asked(
-        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share
+        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share, asked.until
     )
     if asked.dry_run:
         print(reproduce.dry_run(wanted, asked.options))
