@@ -15,9 +15,10 @@ class GreedyPlay:
         self.obs = envs.reset()
         self.playing = False
 
-    def send(self) -> None:
-        """Start one step everywhere."""
-        action, _ = self.agent.act(self.obs, explore=False)
+    def send(self, action: Tensor | None = None) -> None:
+        """Start one step everywhere; where no actions are given, the agent chooses them."""
+        if action is None:
+            action, _ = self.agent.act(self.obs, explore=False)
         self.envs.send(action)
         self.playing = True
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hadamard.core import discover, machine
 from hadamard.core.config import RunSpec, flattened, from_dict, overridden, to_dict
-from hadamard.core.run import FORMAT, Run, RunError
+from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.defaults import overrides
 from hadamard.progress import Progress, Together, make_progress
@@ -36,7 +36,8 @@ def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
     parts += [] if spec.net.norm == "none" else [spec.net.norm]
     parts += ["redo"] if spec.redo.enabled else []
     usual = flattened(to_dict(default_spec(algorithm, spec.env)))
-    said = ("env", "seed", "run_dir", "device", "net.layer", "net.activation", "net.norm")
+    said = ["env", "seed", "run_dir", "device", "net.layer", "net.activation", "net.norm"]
+    said += ["train.until"]  # a run keeps its name however far it is trained for now
     changed = {
         name: value
         for name, value in flattened(to_dict(spec)).items()
@@ -91,18 +92,33 @@ def train_together(
     return [trainer.summary for trainer in trainers]
 
 
-def resume(path: str, progress: Callable[..., Progress] = make_progress) -> dict[str, Any]:
-    """Go on with an interrupted run from its last whole checkpoint."""
-    (summary,) = resume_together([path], progress)
+def resume(
+    path: str, progress: Callable[..., Progress] = make_progress, until: int | None = None
+) -> dict[str, Any]:
+    """Go on with a run from its last whole checkpoint, see `resume_together`."""
+    (summary,) = resume_together([path], progress, until)
     return summary
 
 
 def resume_together(
-    paths: Sequence[str], progress: Callable[..., Progress] = make_progress
+    paths: Sequence[str],
+    progress: Callable[..., Progress] = make_progress,
+    until: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Go on with interrupted runs side by side; those that are finished stay as they are."""
+    """Go on with interrupted runs side by side; those that are finished stay as they are.
+
+    ``until`` is their new ``train.until``, for a run too that ended at an earlier one.
+    """
     opened = [open_run(path) for path in paths]
-    left = [of_run for of_run in opened if of_run[0].done is None]
+    if until is not None:
+        opened = [(run, name, _with_until(run, spec, until)) for run, name, spec in opened]
+    left = [
+        (run, name, spec)
+        for run, name, spec in opened
+        if (done := run.done) is None or done["steps"] < spec.train.horizon
+    ]
+    for run, _, _ in left:
+        _check_protocol(run)
     if len(left) > 1:
         progress = Together(progress, len(left))
     with ExitStack() as stack:
@@ -110,9 +126,47 @@ def resume_together(
         for run, algorithm, spec in left:
             run.lock()
             trainers.append(stack.enter_context(closing(Trainer(algorithm, spec))))
+            run.train_until(spec.train.until)
             trainers[-1].open(run, progress, resume=True)
         fit(trainers)
     return [summary for run, _, _ in opened if (summary := run.done) is not None]
+
+
+def reached(run: Run) -> int:
+    """Return how many steps a run has been trained for, as far as it is saved."""
+    if (done := run.done) is not None:
+        steps: int = done["steps"]
+        return steps
+    saved = sorted((run.path / "checkpoints").glob("step-*"))
+    return int(saved[-1].name.removeprefix("step-")) if saved else 0
+
+
+def _with_until(run: Run, spec: RunSpec[Any], until: int) -> RunSpec[Any]:
+    """Return the settings with another end, if the run can still be trained until there."""
+    train = replace(spec.train, until=until)
+    if until < 0:
+        raise ValueError(f"--until must not be negative, got {until} (0: to the end)")
+    if until > train.steps:
+        raise ValueError(
+            f"--until {until} is beyond the {train.steps} steps {run.path} is planned for: "
+            "give fewer, or 0 for all of them"
+        )
+    if train.horizon != spec.train.horizon and train.horizon < (steps := reached(run)):
+        raise ValueError(
+            f"--until {until} is less than the {steps} steps {run.path} was trained for already: "
+            "give more, or 0 for all it is planned for"
+        )
+    return replace(spec, train=train)
+
+
+def _check_protocol(run: Run) -> None:
+    """Refuse to go on with a run under other rules than it began with."""
+    if run.protocol != PROTOCOL:
+        raise RunError(
+            f"{run.path} was trained under protocol {run.protocol} and this version of hadamard "
+            f"trains under {PROTOCOL}, whose runs are not comparable: train it anew, or go on "
+            "with it in the version that made it (it can still be evaluated and reported here)"
+        )
 
 
 def fit(trainers: Sequence[Trainer]) -> None:

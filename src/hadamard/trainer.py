@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -18,7 +19,18 @@ from hadamard.core import checkpoint, discover, machine
 from hadamard.core.config import RunSpec, to_dict
 from hadamard.core.random import child_seed
 from hadamard.core.run import Run
-from hadamard.core.types import Agent, Envs, Extra, LearnsAhead, Metrics, State, Step
+from hadamard.core.scores import greedy_window_mean
+from hadamard.core.types import (
+    ActsOnBoth,
+    Agent,
+    Envs,
+    Episode,
+    Extra,
+    LearnsAhead,
+    Metrics,
+    State,
+    Step,
+)
 from hadamard.envs.groups import GroupedEnvs, joined
 from hadamard.evaluate import GreedyPlay, evaluate
 from hadamard.plasticity.redo import ReDo
@@ -58,14 +70,15 @@ class Trainer:
         self._computing = ExitStack()
         self.step = 0
         self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
-        # All of an evaluation's, however many.
-        kept = max(SCORE_EPISODES, spec.train.eval_episodes)
-        self.greedy_scores: deque[float] = deque(maxlen=kept)
+        # Of all greedy games so far, as in eval.jsonl: when each ended, and its score.
+        self.greedy_steps: list[int] = []
+        self.greedy_scores: list[float] = []
         self.facts: dict[str, Any] = {}
         self.clock = Clock()
         self.episodes = 0
         self.latest: Metrics | None = None
         self.greedy: GreedyPlay | None = None
+        self.acts_on_both: ActsOnBoth | None = None  # where greedy actions are chosen along
         self.evaluation: Envs | None = None
         train = spec.train
         count, workers = spec.algo.num_envs, train.env_workers
@@ -79,6 +92,7 @@ class Trainer:
             if train.greedy_envs:
                 greedy = self._make_envs(train.greedy_envs, 11, training=False)
                 self.greedy = GreedyPlay(self.agent, greedy)
+                self.acts_on_both = self._joined_call()
             if train.eval_every:
                 workers = min(train.eval_workers, train.eval_episodes)
                 self.evaluation = self._make_envs(train.eval_episodes, 12, workers, training=False)
@@ -116,6 +130,20 @@ class Trainer:
             )
         return ReDo(agent.network, agent.optimiser, redo.tau, redo.period, self.spec.seed)
 
+    def _joined_call(self) -> ActsOnBoth | None:
+        """Return the agent, if it is to choose the greedy actions along with those of training."""
+        how, agent = self.spec.train.greedy_call, self.agent
+        if how == "own" or (how == "auto" and self.device.type != "cuda"):
+            return None
+        if isinstance(agent, ActsOnBoth):
+            return agent
+        if how == "joined":
+            raise ValueError(
+                f"--train.greedy-call joined: {self.algorithm} cannot act greedily and explore in "
+                "one call; pqn can. Leave it out"
+            )
+        return None
+
     @property
     def parts(self) -> dict[str, Any]:
         """All that a checkpoint holds."""
@@ -135,7 +163,6 @@ class Trainer:
             "obs": self.obs if self.envs.exact else None,
             "episodes": self.episodes,
             "scores": list(self.scores),
-            "greedy_scores": list(self.greedy_scores),
             "facts": self.facts,
             "latest": self.latest,
             "logged": self._logged,
@@ -146,7 +173,6 @@ class Trainer:
         """Return to a saved state of the loop."""
         self.episodes = state["episodes"]
         self.scores.extend(state["scores"])
-        self.greedy_scores.extend(state["greedy_scores"])
         self.facts = dict(state["facts"])
         self.latest = state["latest"]
         self._logged = state["logged"]
@@ -157,7 +183,7 @@ class Trainer:
     def loop(self, stopping: Callable[[], bool]) -> Iterator[None]:
         """Train to the end, or until asked to stop; pauses while the environments step."""
         try:
-            while self.step < self.spec.train.steps or not self.settled:
+            while self.step < self.spec.train.horizon or not self.settled:
                 try:
                     self.start_step()
                     yield
@@ -191,7 +217,7 @@ class Trainer:
             f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
             f"seed {self.spec.seed}, {self.device} -> {run.path}"
         )
-        self.progress = progress(title, train.steps, self.step)
+        self.progress = progress(title, train.horizon, self.step)
         self.mirrors = Mirrors(
             run.path,
             self.step,
@@ -206,12 +232,16 @@ class Trainer:
         self.step, troubles = checkpoint.load(self.run.path / "checkpoints", self.parts)
         for trouble in troubles:
             warnings.warn(f"an older checkpoint is used: {trouble}", stacklevel=2)
-        self.run.cut(self.step)
+        for row in self.run.rows("timing"):
+            if row["step"] <= self.step:
+                self.clock.before = row["seconds"]
+        # A run that ended here has a closing row, which one that goes on would not have.
+        self.run.cut(self.step, train=self._logged, timing=self._logged)
+        for row in self.run.rows("eval"):
+            self._remember_greedy(row["step"], row["score"])
         if not self.envs.exact:
             self.obs = self.envs.reset()
             self.agent.begin(self.obs)
-        for row in self.run.rows("timing"):
-            self.clock.before = row["seconds"]
 
     def start_step(self) -> None:
         """Let the environments begin where they have not, and observe meanwhile."""
@@ -221,7 +251,7 @@ class Trainer:
             for group, obs in zip(self.groups, self.obs.split(sizes), strict=True):
                 self._begin(group, obs)
         self.observe()
-        if self.greedy is not None:
+        if self.greedy is not None and self.acts_on_both is None:
             with self.clock("greedy play"):
                 self.greedy.send()
         if self._learner_ahead is not None:
@@ -229,11 +259,22 @@ class Trainer:
                 self._learner_ahead.learn_ahead()
 
     def _begin(self, group: Envs, obs: Tensor) -> None:
-        """Choose what to do in a group, and let it begin."""
+        """Choose what to do in a group, and let it begin; the last may bring the greedy games."""
+        greedy_action = None
         with self.clock("acting"):
-            self._chosen.append(self.agent.act(obs))
+            if self.acts_on_both is None or self.greedy is None or group is not self.groups[-1]:
+                action, extra = self.agent.act(obs)
+            else:
+                sizes = [len(obs), self.greedy.envs.num_envs]
+                obs = torch.cat([obs, self.greedy.obs])
+                both, extra = self.acts_on_both.act_on_both(obs, sizes[1])
+                action, greedy_action = both.split(sizes)
+            self._chosen.append((action, extra))
         with self.clock("stepping"):
-            group.send(self._chosen[-1][0])
+            group.send(action)
+        if greedy_action is not None and self.greedy is not None:
+            with self.clock("greedy play"):
+                self.greedy.send(greedy_action)
 
     def finish_step(self) -> None:
         """Wait for the environments, and do whatever has come due."""
@@ -242,7 +283,7 @@ class Trainer:
         things = (every.eval_every, every.checkpoint_every, self.recent.every, every.log_every)
         due = [self._due(interval, before) for interval in things]
         # What neither learns nor is looked at now is observed while the environments play on.
-        ends = self._stopping or self.step >= every.steps
+        ends = self._stopping or self.step >= every.horizon
         quiet = not (self.agent.learns_next or any(due) or ends)
         self._receive(act_on=quiet and len(self.groups) > 1)
         if quiet:
@@ -266,6 +307,8 @@ class Trainer:
         for group in self.groups:
             with self.clock("stepping"):
                 steps.append(group.receive())
+            if self.acts_on_both is not None and group is self.groups[-1]:
+                self._play_along()
             if act_on:  # while the other groups play
                 self._begin(group, steps[-1].obs)
         actions, extras = zip(*chosen, strict=True)
@@ -278,9 +321,8 @@ class Trainer:
         """Let the agent take in the newest step, if it has not yet, and see the greedy games."""
         if self._unobserved is not None:
             self._observe(*self._unobserved)
-        if self.greedy is not None:
-            with self.clock("greedy play"):
-                self._play_along(self.greedy)
+        if self.acts_on_both is None:
+            self._play_along()
 
     def _observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> None:
         self._unobserved = None
@@ -323,11 +365,31 @@ class Trainer:
         loss = metrics["loss"]
         self._losses = loss if self._losses is None else self._losses + loss
 
-    def _play_along(self, greedy: GreedyPlay) -> None:
-        for episode in greedy.receive():
-            self.greedy_scores.append(episode.score)
+    def _play_along(self) -> None:
+        """Wait for the greedy games' step, where one is under way, and note those that ended."""
+        if self.greedy is None:
+            return
+        with self.clock("greedy play"):
+            self._note(self.greedy.receive())
+
+    def _note(self, played: Iterable[Episode]) -> None:
+        for episode in played:
+            self._remember_greedy(self.step, episode.score)
             row = {"step": self.step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)
+
+    def _remember_greedy(self, step: int, score: float) -> None:
+        self.greedy_steps.append(step)
+        self.greedy_scores.append(score)
+
+    def greedy_score(self) -> float | None:
+        """Return the mean of the newest evaluation, or of the games played along of late."""
+        if not self.greedy_steps:
+            return None
+        if self.evaluation is not None:
+            return mean(self.greedy_scores[bisect_left(self.greedy_steps, self.greedy_steps[-1]) :])
+        games = self.greedy_steps, self.greedy_scores
+        return greedy_window_mean(*games, now=self.step, budget=self.spec.train.horizon)
 
     def evaluate(self) -> None:
         """Play whole greedy episodes, if the run is evaluated."""
@@ -335,12 +397,8 @@ class Trainer:
             return
         with self.clock("evaluation"):
             played = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
-        self.greedy_scores.clear()
-        self.greedy_scores.extend(episode.score for episode in played)
-        for episode in played:
-            row = {"step": self.step, "score": episode.score, "length": episode.length}
-            self.run.write("eval", row)
-        self.facts["greedy"] = mean(self.greedy_scores)
+        self._note(played)
+        self.facts["greedy"] = self.greedy_score()
         self.mirrors.add({"eval/score": self.facts["greedy"]}, self.step)
 
     def examine(self, obs: Tensor) -> None:
@@ -389,7 +447,7 @@ class Trainer:
         self.progress.update(self.step, {**self.facts, **self._scores()})
 
     def _scores(self) -> dict[str, float | None]:
-        return {"score": mean(self.scores), "greedy": mean(self.greedy_scores)}
+        return {"score": mean(self.scores), "greedy": self.greedy_score()}
 
     def _check_finite(self) -> None:
         """Stop before anything that is not a number is learned from any longer, or saved."""
@@ -418,14 +476,16 @@ class Trainer:
             checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
 
     def _finish(self) -> dict[str, Any]:
+        # Before the closing row: a run that is carried on from here has none.
+        self.save()
         if self._logged != self.step:
             self._log()
+            self.run.flush(to_disk=True)
         self._show()
-        self.save()
         summary = {
             "steps": self.step,
             "score": mean(self.scores),
-            "greedy_score": mean(self.greedy_scores),
+            "greedy_score": self.greedy_score(),
             "episodes": self.episodes,
             "seconds": round(self.clock.seconds, 1),
         }
@@ -485,6 +545,6 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def mean(values: deque[float]) -> float | None:
+def mean(values: Collection[float]) -> float | None:
     """Return the mean, or None of nothing."""
     return math.fsum(values) / len(values) if values else None

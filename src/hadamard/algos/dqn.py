@@ -48,8 +48,9 @@ class Config:
     """Share of random actions at the start."""
     epsilon_final: float = 0.1
     """Share of random actions in the end."""
-    epsilon_steps: int = 250_000
-    """Steps over which it falls (on Atari the paper's 1,000,000 frames are 250,000 steps)."""
+    epsilon_steps: int = 1_000_000
+    """Steps over which it falls: agent steps, as learning_starts, where the paper's table says
+    frames."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"

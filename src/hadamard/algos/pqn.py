@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,7 @@ class Config:
     minibatches: int = 32
     """Parts of a rollout, one update each."""
     learning_rate: float = 2.5e-4
-    """RAdam's learning rate at the start; it falls linearly to 0."""
+    """RAdam's learning rate at the start; with every update it falls, linearly to 0."""
     max_grad_norm: float = 10.0
     """Largest global norm of a gradient."""
     gamma: float = 0.99
@@ -50,7 +51,7 @@ class Config:
     epsilon_final: float = 0.001
     """Share of random actions in the end."""
     epsilon_fraction: float = 0.1
-    """Share of the training over which it falls."""
+    """Share of the rollouts over which it falls; in a rollout it stays the same."""
 
 
 class PQN:
@@ -61,7 +62,9 @@ class PQN:
         self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
         require_positive(config, "rollout_steps", "epochs", "minibatches")
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
-        self.total_steps = run.train.steps
+        self.rollout_size = config.num_envs * config.rollout_steps
+        self.total_rollouts = math.ceil(run.train.steps / self.rollout_size)
+        self.total_updates = self.total_rollouts * config.epochs * config.minibatches
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net, init="he").to(device)
         compiled = compiler(run.train.compile, device)
@@ -72,7 +75,6 @@ class PQN:
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
         self.counters = Counters(steps=0, updates=0)
-        self.ahead = 0  # steps that were chosen and not yet observed
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
@@ -102,18 +104,28 @@ class PQN:
     def epsilon(self) -> float:
         """The share of random actions now."""
         c = self.config
-        duration = c.epsilon_fraction * self.total_steps
-        steps = self.counters["steps"] + self.ahead
-        return linear(c.epsilon_initial, c.epsilon_final, duration, steps)
+        duration = c.epsilon_fraction * self.total_rollouts
+        rollouts = self.counters["steps"] // self.rollout_size
+        return linear(c.epsilon_initial, c.epsilon_final, duration, rollouts)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        return linear(self.config.learning_rate, 0.0, self.total_updates, self.counters["updates"])
 
     def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily, and remember the best value."""
-        epsilon = self.epsilon if explore else 0.0
-        self.ahead += len(obs) if explore else 0
-        action, seen = epsilon_greedy(
-            self.look, obs, self.num_actions, epsilon, self.random.generator
-        )
-        return action, {"value": (seen or self.look(obs))["value"]}
+        return self._choose(obs, self.epsilon if explore else 0.0)
+
+    def act_on_both(self, obs: Tensor, greedy: int) -> tuple[Tensor, Extra]:
+        """Act epsilon-greedily, in the last rows greedily."""
+        return self._choose(obs, self.epsilon, greedy)
+
+    def _choose(self, obs: Tensor, epsilon: float, greedy: int = 0) -> tuple[Tensor, Extra]:
+        generator = self.random.generator
+        action, seen = epsilon_greedy(self.look, obs, self.num_actions, epsilon, generator, greedy)
+        value = (seen or self.look(obs))["value"]
+        return action, {"value": value[: len(obs) - greedy]}
 
     @torch.no_grad()
     def _look(self, obs: Tensor) -> Metrics:
@@ -135,7 +147,6 @@ class PQN:
             truncated_value=truncated_value,
         )
         self.counters["steps"] += self.num_envs
-        self.ahead = max(0, self.ahead - self.num_envs)
         if not self.rollout.full:
             return None
         metrics = self._update(step.obs)
@@ -149,12 +160,10 @@ class PQN:
         last_value = self.look(obs)["value"]
         following = successor_values(data["value"], last_value, truncated, data["truncated_value"])
         data |= self.returns(reward, following, terminated, truncated)
-        before = self.counters["steps"] - c.num_envs * c.rollout_steps
-        rate = linear(c.learning_rate, 0.0, self.total_steps, before)
-        optimisers.set_learning_rate(self.optimiser, rate)
         for batch in self.rollout.minibatches(
             ("obs", "action", "return"), c.epochs, c.minibatches, self.random.generator
         ):
+            optimisers.set_learning_rate(self.optimiser, self.learning_rate)
             metrics = self.learn(*batch)
             self.counters["updates"] += 1
             if self.after_update is not None:

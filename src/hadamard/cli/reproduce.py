@@ -8,23 +8,30 @@ from typing import Annotated
 
 import tyro
 
-from hadamard.cli.common import parse
-from hadamard.experiments import reproduce
+from hadamard.cli.common import INTERRUPTED, parse
+from hadamard.experiments import drawing, reproduce
 from hadamard.experiments.paper import listing
 from hadamard.experiments.sweep import Options
 
 
 @dataclass(frozen=True)
 class _Reproduce:
-    """Run the paper's experiments; runs that experiments share, or that are finished, once."""
+    """Make the paper's figures and tables: train what they need, then draw them.
+
+    Each ends as a folder of its name: the figure (SVG, PNG, PDF), its tables (CSV, LaTeX) and a
+    page with the paper's numbers and claims beside ours. Runs that several need are made once,
+    finished ones not again. --draw trains nothing and draws what is there.
+    """
 
     options: Annotated[Options, tyro.conf.arg(name="")]
+    drawing: Annotated[drawing.Options, tyro.conf.arg(name="")]
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Experiments, or all."""
+    """Figures and tables by their names, or all."""
     list: bool = False
     """Only list the experiments, one a line: name, place in the paper, what it shows."""
     scale: str = "smoke"
-    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published."""
+    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published;
+    minatar-full: MinAtar's games at published budgets, ten seeds."""
     folder: Path = Path("runs/paper")
     """Where the runs go, in a folder named after the scale."""
     seeds: int | None = None
@@ -33,7 +40,10 @@ class _Reproduce:
     """Only these tasks, with commas between them."""
     share: float = 1.0
     """How much of the scale's steps a run is trained for.
-    Logging, diagnoses, warm-up and exploration shrink along where the scale sets them."""
+    Schedules, warm-up, logging and diagnoses shrink along."""
+    until: int | None = None
+    """Stop every run after this many steps, with its full-length schedules.
+    A later call with more steps carries on, one without this to the end."""
     dry_run: bool = False
     """Only print the grid, how many runs are finished, and what the rest would take here."""
 
@@ -46,9 +56,17 @@ def main(words: list[str]) -> int:
         return 0
     tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
     wanted = reproduce.Asked(
-        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share
+        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share, asked.until
     )
     if asked.dry_run:
         print(reproduce.dry_run(wanted, asked.options))
         return 0
-    return reproduce.reproduce(wanted, asked.options)
+    asked.drawing.check()
+    code = 0
+    if not asked.drawing.draw:
+        code = reproduce.make_runs(wanted, asked.options).code
+        if code == INTERRUPTED:
+            return code
+    for page in drawing.draw(wanted, asked.drawing):
+        print(f"wrote {page}")
+    return code

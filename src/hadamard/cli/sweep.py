@@ -63,7 +63,7 @@ def main(words: list[str]) -> int:
         asked.options.check()
         sweep.check(jobs)
         print("\n".join(f"{sweep.state(job):<12}{job.path}" for job in jobs))
-        print(f"{len(jobs)} runs of {jobs[0].spec.train.steps:,} steps")
+        print(f"{len(jobs)} runs of {jobs[0].spec.train.horizon:,} steps")
         return 0
     summary = sweep.launch(jobs, asked.options)
     print(summary)

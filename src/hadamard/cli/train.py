@@ -24,10 +24,8 @@ def main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         return _train_help()
     if words[0] == "--resume" or words[0].startswith("--resume="):
-        paths = [path for path in (words[0].partition("=")[2], *words[1:]) if path]
-        if not paths or any(path.startswith("-") for path in paths):
-            raise UserError("usage: hadamard train --resume RUN... (a run keeps its settings)")
-        return _run_training(lambda: train.resume_together(paths), paths)
+        paths, until = _paths_and_until([words[0].partition("=")[2], *words[1:]])
+        return _run_training(lambda: train.resume_together(paths, until=until), paths)
     algorithm, rest = words[0], words[1:]
     if algorithm.startswith("-"):
         raise UserError(
@@ -37,6 +35,29 @@ def main(words: list[str]) -> int:
     specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
     names = [spec.run_dir or train.default_run_dir(algorithm, spec) for spec in specs]
     return _run_training(lambda: train.train_together(algorithm, specs), names)
+
+
+def _paths_and_until(words: Sequence[str]) -> tuple[list[str], int | None]:
+    """Read what follows --resume: run folders, and --until N among them."""
+    usage = "usage: hadamard train --resume RUN... [--until N] (a run keeps its other settings)"
+    paths: list[str] = []
+    until: int | None = None
+    rest = iter([word for word in words if word])
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--until":
+            number = value if equals else next(rest, "")
+            try:
+                until = int(number.replace("_", ""))
+            except ValueError:
+                raise UserError(f"--until must be a number of steps, got {number!r}") from None
+        elif word.startswith("-"):
+            raise UserError(usage)
+        else:
+            paths.append(word)
+    if not paths:
+        raise UserError(usage)
+    return paths, until
 
 
 def spec_from(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
@@ -76,7 +97,7 @@ def _train_help() -> int:
     print(
         "usage: hadamard train ALGORITHM [options]\n"
         "       hadamard train ALGORITHM --seeds 5 [options]\n"
-        "       hadamard train --resume RUN...\n"
+        "       hadamard train --resume RUN... [--until N]\n"
     )
     print(textwrap.indent(listing(), "  "))
     print(

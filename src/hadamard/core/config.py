@@ -41,6 +41,9 @@ class TrainSpec:
 
     steps: int = 10_000_000
     """Agent steps in all (an Atari step is 4 frames)."""
+    until: int = 0
+    """Stop after this many of them, with the schedules of all; 0 trains all.
+    Such a run is carried on by: hadamard train --resume RUN --until N."""
     log_every: int = 10_000
     """Steps between rows of train.jsonl."""
     health_every: int = 100_000
@@ -54,6 +57,9 @@ class TrainSpec:
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
     greedy_envs: int = 0
     """Further environments in which the greedy policy plays along, into eval.jsonl."""
+    greedy_call: Literal["auto", "joined", "own"] = "auto"
+    """Act on them in one call together with those of training (pqn), or in a call of their own.
+    auto: joined on a GPU, where a call costs much, whatever it is of."""
     eval_every: int = 0
     """Steps between evaluations, the first before training; 0 makes none."""
     eval_episodes: int = 10
@@ -89,6 +95,11 @@ class TrainSpec:
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None
     """Mirror the streams to this Weights & Biases project."""
+
+    @property
+    def horizon(self) -> int:
+        """The steps after which training stops for now."""
+        return self.until or self.steps
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,7 @@ class RunSpec(Generic[C]):
                 raise ValueError(f"--{name} must be at least 1, got {value}")
         not_negative = {
             "seed": self.seed,
+            "train.until": self.train.until,
             "train.health-every": self.train.health_every,
             "train.checkpoint-every": self.train.checkpoint_every,
             "train.greedy-envs": self.train.greedy_envs,
@@ -148,6 +160,11 @@ class RunSpec(Generic[C]):
         for name, number in not_negative.items():
             if number < 0:
                 raise ValueError(f"--{name} must not be negative, got {number}")
+        if self.train.until > self.train.steps:
+            raise ValueError(
+                f"--train.until {self.train.until} is beyond --train.steps {self.train.steps}: "
+                "lower the first, or leave it out to train all steps"
+            )
         self._check_ranges()
         for name in ("learning_starts", "random_steps"):  # as the algorithm calls it
             first = getattr(self.algo, name, 0)

@@ -27,6 +27,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+PROTOCOL = 2
+"""What a run's settings mean in training: resets, schedules, constants that are no setting.
+
+It is recorded in config.json; runs without it are of protocol 1. It rises with every change after
+which equal settings give other results, so that a run is never carried on under other rules, and
+runs of two protocols are not pooled as one. What only changes rounding or speed leaves it alone.
+
+2: PQN's learning rate falls with every update and its exploration with every rollout; the epsilon
+of LayerNorm is 1e-6; episodes begin as in the public baselines; PQN is scored by greedy games.
+"""
 FORMAT = 2
 """What a checkpoint's weights mean; 1 (unnamed) flattened images channel by channel."""
 STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
@@ -71,8 +81,9 @@ class Run:
             )
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock()
-        record = {**config, "format": FORMAT, "versions": _versions(), "commit": _commit()}
-        write_atomically(run.path / "config.json", json.dumps(record, indent=2) + "\n")
+        record = {**config, "protocol": PROTOCOL, "format": FORMAT}
+        record |= {"versions": _versions(), "commit": _commit()}
+        run._record(record)
         return run
 
     @classmethod
@@ -95,6 +106,26 @@ class Run:
                 f"the folder {self.path} to run it anew"
             ) from error
         return config
+
+    @property
+    def protocol(self) -> int:
+        """The version of the rules it was trained under, see ``PROTOCOL``."""
+        protocol: int = self.config.get("protocol", 1)
+        return protocol
+
+    def train_until(self, until: int) -> None:
+        """Record that the run goes on until a step, where it had ended before too."""
+        config = self.config
+        if config["spec"]["train"].get("until") != until:
+            config["spec"]["train"]["until"] = until
+            self._record(config)
+        # After that: if the process ends in between, how far the run is to go is not lost.
+        if self.done is not None:
+            (self.path / "DONE").unlink()
+            sync_folder(self.path)
+
+    def _record(self, config: Mapping[str, Any]) -> None:
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     @property
     def done(self) -> dict[str, Any] | None:
@@ -156,12 +187,15 @@ class Run:
                     raise RunError(f"line {number} of {path} is damaged") from None
                 yield row
 
-    def cut(self, step: int) -> None:
-        """Drop all rows after a step, so that a resumed run writes none twice."""
+    def cut(self, step: int, **earlier: int) -> None:
+        """Drop all rows after a step, so that a resumed run writes none twice.
+
+        Streams that are named are cut at a step of their own.
+        """
         for stream in STREAMS:
-            path = self.path / f"{stream}.jsonl"
+            path, last = self.path / f"{stream}.jsonl", earlier.get(stream, step)
             if path.exists():
-                kept = [json.dumps(row) + "\n" for row in self.rows(stream) if row["step"] <= step]
+                kept = [json.dumps(row) + "\n" for row in self.rows(stream) if row["step"] <= last]
                 write_atomically(path, "".join(kept))
 
     def close(self) -> None:
@@ -209,16 +243,21 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def _taken(run: Run, config: Mapping[str, Any]) -> str:
     # The rest says how the run was made, not what it is.
     here, asked = ({key: c.get(key) for key in ("algorithm", "spec")} for c in (run.config, config))
-    changed = differences(here, asked)
+    changed = [line for line in differences(here, asked) if not line.startswith(_UNTIL)]
     if changed:
         return "\n".join(
             [f"{run.path} holds a run with other settings:", *changed, "Choose another --run-dir."]
         )
     state = "is finished" if run.done else "was started"
+    train = (config.get("spec") or {}).get("train") or {}
+    until = f" --until {train['until']}" if train.get("until") else ""
     return (
         f"{run.path} {state} with these very settings: go on with "
-        f"`hadamard train --resume {run.path}`, or choose another --run-dir"
+        f"`hadamard train --resume {run.path}{until}`, or choose another --run-dir"
     )
+
+
+_UNTIL = "  spec.train.until: "  # how far a run is trained for now, which may be told anew
 
 
 def _plain(value: Any) -> Any:

@@ -209,6 +209,18 @@ class Agent(Protocol):
 
 
 @runtime_checkable
+class ActsOnBoth(Protocol):
+    """An agent that can choose exploring and greedy actions in one call."""
+
+    def act_on_both(self, obs: Tensor, greedy: int) -> tuple[Tensor, Extra]:
+        """Choose actions as ``act`` does, but greedy ones in the last ``greedy`` rows.
+
+        ``extra`` is of the other rows alone, whose random draws are those of ``act`` without the
+        greedy rows.
+        """
+
+
+@runtime_checkable
 class LearnsAhead(Protocol):
     """An agent that can learn from older steps while the environments play the next one."""
 

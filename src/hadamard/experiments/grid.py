@@ -13,6 +13,7 @@ from typing import Any
 
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.discover import unknown
+from hadamard.core.run import Run
 
 #: The variants that are compared, by name, as what each changes in an algorithm's settings.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -45,6 +46,12 @@ class Job:
     def path(self) -> Path:
         """The run folder."""
         return Path(self.spec.run_dir or "")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is trained as far as it is to be."""
+        done = Run(self.path).done
+        return done is not None and bool(done["steps"] >= self.spec.train.horizon)
 
     @property
     def name(self) -> str:

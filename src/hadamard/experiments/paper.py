@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from hadamard.core.config import RunSpec
     from hadamard.experiments.grid import Job
 
 ATARI_8 = tuple(
@@ -140,11 +141,15 @@ class Panel:
     stretch: int = 1
     """How many times the usual budget ``steps`` is."""
     minatar: tuple[str, ...] = ()
-    """Tasks at the minatar scale, if not those of the algorithm's `Setting`."""
+    """Tasks at the MinAtar scales, if not those of the algorithm's `Setting`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """What the scale changes in every run."""
     health_aggregations: tuple[str, ...] = ("mean",)
     """The same for dormancy and rank."""
+    share: float = 1.0
+    """How much of the scale's budget ``steps`` is."""
+    until: int = 0
+    """Steps after which every run stops for now; 0 trains them to their end."""
 
     @property
     def baseline(self) -> Arm:
@@ -205,13 +210,28 @@ class Experiment:
     note: str = ""
     """What the paper leaves open, and how it is settled here."""
 
-    def at(self, scale: str, share: float = 1.0) -> tuple[Panel, ...]:
-        """Return the panels as they are run at a scale, for a share of its budget."""
+    def at(self, scale: str, share: float = 1.0, until: int | None = None) -> tuple[Panel, ...]:
+        """Return the panels as they are run at a scale.
+
+        Args:
+            scale: One of `SCALES`.
+            share: Of the scale's budget, which all schedules follow.
+            until: Steps after which every run stops, with its full-length schedules; runs that
+                are no longer than that are trained to their end.
+        """
         if scale not in SCALES:
             raise ValueError(f"unknown scale {scale!r}; there are: {', '.join(SCALES)}")
         if not 0 < share <= 1:
             raise ValueError(f"--share must be above 0 and at most 1, got {share:g}")
-        return tuple(_shortened(_scaled(panel, scale), share) for panel in self.panels)
+        if until is not None and until < 0:
+            raise ValueError(f"--until must not be negative, got {until}")
+        panels = []
+        for panel in self.panels:
+            scaled = _scaled(panel, scale)
+            steps = max(1, round(scaled.steps * share))
+            stop = until if until and until < steps else 0
+            panels.append(dataclasses.replace(scaled, steps=steps, share=share, until=stop))
+        return tuple(panels)
 
 
 @dataclass(frozen=True)
@@ -400,15 +420,54 @@ _MINATAR: dict[str, Setting] = {
     ),
 }
 
-SCALES: dict[str, Mapping[str, Setting]] = {"smoke": _SMOKE, "minatar": _MINATAR, "paper": {}}
-"""By name: seconds a run, to see that everything works; a laptop; as published."""
+# Published budgets: the MinAtar paper's of DQN, PQN's public one for the others. Densities come at
+# every tenth.
+_MINATAR_FULL: dict[str, Setting] = {
+    "dqn": Setting(
+        MINATAR_5,
+        10,
+        5_000_000,
+        "baseline_min_max",
+        {
+            **_SMALL,
+            "train.log_every": 50_000,
+            "train.health_every": 250_000,
+            "train.checkpoint_every": 500_000,
+        },
+    ),
+    **{
+        algorithm: Setting(
+            MINATAR_5,
+            10,
+            10_000_000,
+            "baseline_min_max",
+            {
+                **_SMALL,
+                "train.log_every": 100_000,
+                "train.health_every": 500_000,
+                "train.checkpoint_every": 1_000_000,
+            },
+        )
+        for algorithm in ("ppo", "pqn")
+    },
+    **{name: dataclasses.replace(_MINATAR[name], seeds=10) for name in ("simbav2", "mrq")},
+}
+
+SCALES: dict[str, Mapping[str, Setting]] = {
+    "smoke": _SMOKE,
+    "minatar": _MINATAR,
+    "minatar-full": _MINATAR_FULL,
+    "paper": {},
+}
+"""By name: seconds a run, to see that everything works; a laptop; its games at published budgets
+and with ten seeds; as published."""
 
 
 def _scaled(panel: Panel, scale: str) -> Panel:
     if scale == "paper":
         return panel
     setting = SCALES[scale][panel.algorithm]
-    small = scale == "minatar"
+    small = scale != "smoke"
     return dataclasses.replace(
         panel,
         tasks=(panel.minatar if small else ()) or setting.tasks,
@@ -421,23 +480,32 @@ def _scaled(panel: Panel, scale: str) -> Panel:
     )
 
 
-def _shortened(panel: Panel, share: float) -> Panel:
-    """Return a panel of shorter runs, with what the scale counts in steps shortened along.
+_IN_STEPS = (
+    "algo.epsilon_steps",
+    "algo.learning_starts",
+    "algo.random_steps",
+    "train.log_every",
+    "train.health_every",
+    "train.checkpoint_every",
+    "train.eval_every",
+)
+"""What shrinks with a share of the budget; replay size and target and ReDo periods never do."""
+
+
+def _shortened(spec: RunSpec[Any], share: float) -> RunSpec[Any]:
+    """Return a run's settings with all that belongs to its budget shortened along with it.
 
     Diagnoses stay so far apart that each has observations of its own.
     """
-    from hadamard.core.config import TrainSpec
+    from hadamard.core.config import flattened, overridden, to_dict
 
-    samples = panel.overrides.get("train.health_samples", TrainSpec.health_samples)
-    counted = ("algo.epsilon_steps", "algo.learning_starts", "algo.random_steps")
-
-    def shorter(name: str, value: Any) -> Any:
-        if name not in counted and not name.endswith("_every"):
-            return value
-        return max(samples if name == "train.health_every" else 1, round(value * share))
-
-    overrides = {name: shorter(name, value) for name, value in panel.overrides.items()}
-    return dataclasses.replace(panel, steps=max(1, round(panel.steps * share)), overrides=overrides)
+    values, changes = flattened(to_dict(spec)), {}
+    for name in _IN_STEPS:
+        if values.get(name):  # 0 is off
+            least = spec.train.health_samples if name == "train.health_every" else 1
+            changes[name] = max(least, round(values[name] * share))
+    shortened: RunSpec[Any] = overridden(spec, changes)
+    return shortened
 
 
 RELU = Arm("ReLU", "relu")
@@ -1087,6 +1155,7 @@ def jobs(
     seeds: int | None = None,
     tasks: Sequence[str] | None = None,
     share: float = 1.0,
+    until: int | None = None,
 ) -> list[Job]:
     """Return the runs of an experiment at a scale, task by task, seed by seed, arm by arm.
 
@@ -1097,8 +1166,9 @@ def jobs(
         seeds: How many seeds, if not as many as the scale has.
         tasks: Only these of its tasks, as ``suite/task`` or ``task``.
         share: How much of the scale's steps a run is trained for.
+        until: Steps after which every run stops for now; its folder is the same whatever they are.
     """
-    return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks, share)]
+    return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks, share, until)]
 
 
 def arms_and_jobs(
@@ -1108,6 +1178,7 @@ def arms_and_jobs(
     seeds: int | None = None,
     tasks: Sequence[str] | None = None,
     share: float = 1.0,
+    until: int | None = None,
 ) -> list[tuple[Arm, Job]]:
     """Return the runs as `jobs` does, each with its arm."""
     asked = find(experiment) if isinstance(experiment, str) else experiment
@@ -1115,7 +1186,7 @@ def arms_and_jobs(
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     return [
         (arm, _job(panel, arm, task, seed, Path(folder) / scale))
-        for panel in asked.at(scale, share)
+        for panel in asked.at(scale, share, until)
         for task in chosen(panel.tasks, tasks)
         for seed in range(panel.seeds if seeds is None else seeds)
         for arm in panel.trained
@@ -1145,15 +1216,15 @@ def _job(panel: Panel, arm: Arm, task: str, seed: int, folder: Path) -> Job:
     from hadamard.experiments.grid import Job, variant
     from hadamard.train import default_spec
 
-    changes = {
-        **panel.overrides,
-        **variant(arm.variant),
-        **arm.overrides,
+    changes = {**panel.overrides, **variant(arm.variant), **arm.overrides}
+    spec = _shortened(overridden(default_spec(panel.algorithm, task), changes), panel.share)
+    place = {
         "train.steps": panel.steps,
+        "train.until": panel.until,
         "seed": seed,
         "run_dir": str(folder / run_name(panel, arm, task, seed)),
     }
-    return Job(panel.algorithm, overridden(default_spec(panel.algorithm, task), changes))
+    return Job(panel.algorithm, overridden(spec, place))
 
 
 def run_name(panel: Panel, arm: Arm, task: str, seed: int) -> str:

@@ -19,7 +19,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hadamard.core.run import Run
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.single import Outcome, Supervisor, dumps, holder, loads, log_tail
@@ -136,7 +135,7 @@ class Tasks:
         make = ray.remote(run_task).options(max_retries=max(options.retries, 1), **room)
         waiting = []
         for job in self.jobs:
-            if Run(job.path).done is not None:
+            if job.finished:
                 self.outcomes[job.path] = Outcome(job, "finished")
             else:
                 waiting.append(job)
@@ -181,7 +180,7 @@ class Tasks:
         except ray.exceptions.RayError as error:
             word, attempts = "failed", 0
             tail = "\n".join(filter(None, [log_tail(job), str(error).strip().splitlines()[-1]]))
-        if Run(job.path).done is not None:
+        if job.finished:
             word = "finished"
         self.outcomes[job.path] = Outcome(job, word, attempts, tail)
 

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,7 @@ SECONDS = 2.0
 LIMIT = 300.0
 """Seconds after which a measurement is given up."""
 # What hardly changes how fast a run is.
-_ALIKE = ("run_dir", "seed", "env", "train.steps", "algo.learning_rate")
+_ALIKE = ("run_dir", "seed", "env", "train.steps", "train.until", "algo.learning_rate")
 # A warm-up would only be waited for. MR.Q makes as many encoder updates in a row as its period
 # has steps: a short period makes as many in all, but spreads them.
 _SHORTER: dict[str, dict[str, int]] = {
@@ -57,6 +56,7 @@ class Asked:
     seeds: int | None = None
     tasks: tuple[str, ...] = ()
     share: float = 1.0
+    until: int | None = None
 
     @property
     def experiments(self) -> list[paper.Experiment]:
@@ -69,6 +69,12 @@ class Asked:
         if "all" in self.names:
             return list(paper.EXPERIMENTS.values())
         return list({name: paper.find(name) for name in self.names}.values())
+
+    @property
+    def scale_words(self) -> str:
+        """The scale, and how much of it."""
+        part = f", {self.share:.4g} of its budget" if self.share != 1 else ""
+        return f"{self.scale}{part}"
 
     @property
     def runs_folder(self) -> Path:
@@ -91,7 +97,7 @@ class Planned:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        return Run(self.job.path).done is not None
+        return self.job.finished
 
 
 def plan(asked: Asked) -> list[Planned]:
@@ -108,7 +114,13 @@ def plan(asked: Asked) -> list[Planned]:
     found: dict[Path, Planned] = {}
     for experiment in experiments:
         for arm, job in paper.arms_and_jobs(
-            experiment, asked.scale, asked.folder, asked.seeds, asked.tasks or None, asked.share
+            experiment,
+            asked.scale,
+            asked.folder,
+            asked.seeds,
+            asked.tasks or None,
+            asked.share,
+            asked.until,
         ):
             if job.path not in found:
                 _check(job, asked.share)
@@ -140,18 +152,14 @@ def check_installed(runs: Sequence[Planned]) -> None:
         raise envs.MissingExtra(f"not installed: {told}. Or leave those experiments out")
 
 
-def reproduce(asked: Asked, options: sweep.Options) -> int:
-    """Make all runs that are not finished, and say how they become a report."""
+def make_runs(asked: Asked, options: sweep.Options) -> sweep.Summary:
+    """Make all runs that are not finished."""
     options.check()
     runs = plan(asked)
     check_installed([run for run in runs if not run.finished])
     summary = sweep.launch([run.job for run in runs], options)
     print(summary)
-    folder = asked.runs_folder
-    # Without a folder to write to it would be the plain page, which has nothing of the paper.
-    report = shlex.join(["hadamard", "report", str(folder), "-o", str(folder / "report")])
-    print(f"make the report with: {report}")
-    return summary.code
+    return summary
 
 
 @dataclass(frozen=True)
@@ -183,13 +191,13 @@ class Measured:
 
     def seconds(self, spec: RunSpec[Any]) -> float:
         """Return the time of a run."""
-        train = spec.train
+        train, steps = spec.train, spec.train.horizon
         filling = [getattr(spec.algo, name, 0) for name in ("learning_starts", "random_steps")]
-        total = self.start + train.steps / self.steps_per_second
-        total -= min(sum(filling), train.steps) * self.learning
-        total += _times(train.steps, train.health_every) * self.diagnosis
-        total += _times(train.steps, train.checkpoint_every) * self.saving
-        return total + (1 + _times(train.steps, train.eval_every)) * self.evaluation
+        total = self.start + steps / self.steps_per_second
+        total -= min(sum(filling), steps) * self.learning
+        total += _times(steps, train.health_every) * self.diagnosis
+        total += _times(steps, train.checkpoint_every) * self.saving
+        return total + (1 + _times(steps, train.eval_every)) * self.evaluation
 
     def bytes_in_memory(self, spec: RunSpec[Any]) -> float:
         """Return the memory of a run at its end."""
@@ -197,13 +205,13 @@ class Measured:
 
     def bytes_on_disk(self, spec: RunSpec[Any]) -> float:
         """Return the size of a run's folder: two checkpoints, one replay, and the streams."""
-        train = spec.train
-        total = 2 * self.checkpoint + self._replay(spec) + self.rows * train.steps
-        total += _times(train.steps, train.health_every) * self.diagnosis_rows
-        return total + _times(train.steps, train.checkpoint_every) * self.density_rows
+        train, steps = spec.train, spec.train.horizon
+        total = 2 * self.checkpoint + self._replay(spec) + self.rows * steps
+        total += _times(steps, train.health_every) * self.diagnosis_rows
+        return total + _times(steps, train.checkpoint_every) * self.density_rows
 
     def _replay(self, spec: RunSpec[Any]) -> int:
-        return self.frame * min(getattr(spec.algo, "replay_capacity", 0), spec.train.steps)
+        return self.frame * min(getattr(spec.algo, "replay_capacity", 0), spec.train.horizon)
 
 
 def _times(steps: int, every: int) -> int:
@@ -230,6 +238,7 @@ class Trial(Lane):
         changes = {
             "run_dir": str(folder),
             "train.steps": min(spec.train.steps, 20_000),
+            "train.until": 0,
             "train.tensorboard": False,
             "train.wandb": None,
             "train.checkpoint_every": 0,
@@ -406,7 +415,7 @@ def dry_run(asked: Asked, options: sweep.Options) -> str:
 
 def _grid(experiment: paper.Experiment, asked: Asked) -> list[str]:
     lines = [f"{experiment.name} ({experiment.place}) at scale {asked.scale}: {experiment.shows}"]
-    for panel in experiment.at(asked.scale, asked.share):
+    for panel in experiment.at(asked.scale, asked.share, asked.until):
         tasks = paper.chosen(panel.tasks, asked.tasks or None)
         if not tasks:
             continue
@@ -415,7 +424,7 @@ def _grid(experiment: paper.Experiment, asked: Asked) -> list[str]:
         lines += [
             f"  {panel.algorithm}: {_count(len(arms), 'arm')} x {_count(len(tasks), 'task')} x "
             f"{_count(seeds, 'seed')} = {_count(len(arms) * len(tasks) * seeds, 'run')} of "
-            f"{panel.steps:,} steps",
+            f"{panel.steps:,} steps{f', until {panel.until:,} for now' if panel.until else ''}",
             f"    arms: {'; '.join(arm.label for arm in arms)}",
             f"    tasks: {', '.join(tasks)}",
         ]

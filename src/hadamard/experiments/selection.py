@@ -37,7 +37,7 @@ def select(
         settings = flattened(to_dict(job.spec))
         wanted.setdefault((job.algorithm, job.spec.env), []).append((arm, settings))
     found = {}
-    for panel in experiment.at(scale, share):
+    for panel in experiment.at(scale, share, until):
         chosen = paper.chosen(panel.tasks, tasks)
         limit = panel.seeds if seeds is None else seeds
         by_arm: dict[str, dict[str, list[RunData]]] = {}
@@ -66,7 +66,7 @@ def select(
         ]
         if more_seeds:
             remarks.append(f"{_runs(more_seeds)} of further seeds left out: see --seeds.")
-        end = min(until, panel.steps) if until else panel.steps
+        end = panel.until or panel.steps
         reduced = _only(panel, chosen, limit)
         found[panel.algorithm] = PanelRuns(reduced, end, by_arm, remarks)
     return found

@@ -82,7 +82,7 @@ class Supervisor:
         self.attempt = 1
         while True:
             code = self._once()
-            if Run(job.path).done is not None:
+            if job.finished:
                 return Outcome(job, "finished", self.attempt)
             if self._stopping:
                 return Outcome(job, "interrupted", self.attempt)
@@ -242,8 +242,8 @@ def _is_orphan(pid: int, path: Path) -> bool:
 
 
 def _train(path: Path, text: str) -> int:
-    begun = (path / "config.json").exists()
-    if begun and Run(path).done is not None:
+    job, begun = loads(text), (path / "config.json").exists()
+    if begun and job.finished:
         return 0
     from hadamard import train
     from hadamard.core.checkpoint import CheckpointError
@@ -253,9 +253,10 @@ def _train(path: Path, text: str) -> int:
     told = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
     try:
         if begun:
-            summary = train.resume(str(path))
+            # It may be beyond where it is to stop now: then it only has to be closed.
+            until = job.spec.train.until
+            summary = train.resume(str(path), until=until and max(until, train.reached(Run(path))))
         else:
-            job = loads(text)
             summary = train.train(job.algorithm, _spec(job))
     except Interrupted:
         print("stopped and saved", flush=True)

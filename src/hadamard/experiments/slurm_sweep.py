@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hadamard.core.run import Run, write_atomically
+from hadamard.core.run import write_atomically
 from hadamard.experiments.grid import Job
 from hadamard.experiments.ray_sweep import _absolute
 from hadamard.experiments.single import Outcome, Supervisor, dumps, loads
@@ -138,7 +138,7 @@ class Record:
     def status(self, job: Job) -> str | None:
         """Return what Slurm says of a run's job, None if it never had one."""
         found = self.ids.get(str(job.path))
-        if found is None or Run(job.path).done is not None:
+        if found is None or job.finished:
             return None
         return str(_submitit().SlurmJob(folder=self.folder, job_id=found).state)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from hadamard.core.config import to_dict
-from hadamard.core.run import Run, RunError, differences
+from hadamard.core.run import PROTOCOL, Run, RunError, differences
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.single import INTERRUPTED, RETRIES, Outcome, Supervisor, holder
@@ -28,7 +28,7 @@ from hadamard.progress import duration
 
 State = Literal["absent", "running", "interrupted", "finished", "failed"]
 #: What may differ between two starts of one run.
-_BOOKKEEPING = ("run_dir", "device")
+_BOOKKEEPING = ("run_dir", "device", "train.until")
 _LINES_EVERY = 30.0
 
 
@@ -119,7 +119,7 @@ class Summary:
 
 def state(job: Job) -> State:
     """Tell from a run's folder what state it is in."""
-    if Run(job.path).done is not None:
+    if job.finished:
         return "finished"
     if holder(job.path) is not None:
         return "running"
@@ -154,7 +154,8 @@ def check(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if not (job.path / "config.json").exists():
             continue
-        config = Run(job.path).config
+        run = Run(job.path)
+        config = run.config
         there = _comparable(config.get("algorithm"), config.get("spec", {}))
         asked = _comparable(job.algorithm, json.loads(json.dumps(to_dict(job.spec))))
         # What a run does not know was added since, and is at its default.
@@ -164,10 +165,21 @@ def check(jobs: Sequence[Job]) -> None:
                 "\n".join([f"{job.path} holds a run with other settings:", *changed])
                 + "\nChoose another folder, or remove the run."
             )
+        if run.protocol != PROTOCOL:
+            raise RunError(
+                f"{job.path} holds a run of protocol {run.protocol}, and this version trains "
+                f"under {PROTOCOL}: choose another folder, or remove the run"
+            )
 
 
 def _comparable(algorithm: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in spec.items() if key not in _BOOKKEEPING}
+    kept = {
+        key: {name: inner for name, inner in value.items() if f"{key}.{name}" not in _BOOKKEEPING}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in spec.items()
+        if key not in _BOOKKEEPING
+    }
     return {"algorithm": algorithm, **kept}
 
 
@@ -234,7 +246,7 @@ class Queue:
         self._guard = threading.Lock()
         self._stopping = False
         for job in self.jobs:
-            if Run(job.path).done is not None:
+            if job.finished:
                 self.outcomes[job.path] = Outcome(job, "finished")
             else:
                 self.waiting.append(job)
@@ -410,7 +422,7 @@ class Lines:
                 again = f" (attempt {status[1]})" if status[1] > 1 else ""
                 print(f"{job.name}: {status[0]}{again}", flush=True)
             elif due and status[0] == "running":
-                known, steps = facts(job.path), job.spec.train.steps
+                known, steps = facts(job.path), job.spec.train.horizon
                 words = [f"{known.step:,}/{steps:,} steps"]
                 words += [f"{known.rate:,.0f}/s"] if known.rate else []
                 words += [f"score {known.score:.1f}"] if known.score is not None else []
@@ -449,7 +461,7 @@ def table(board: Board, began: float, height: int) -> Any:
     room = max(height - 7, 1)
     rows.sort(key=lambda row: _ORDER.index(row[1]))
     for job, word, attempt in rows[:room]:
-        known, steps = facts(job.path), job.spec.train.steps
+        known, steps = facts(job.path), job.spec.train.horizon
         seconds = known.left(steps) if word == "running" else None
         shown.add_row(
             job.name,
@@ -476,6 +488,6 @@ def _all_left(rows: Sequence[tuple[Job, str, int]]) -> float | None:
     rates = [known.rate for _, known in running if known.rate]
     if not rates:
         return None
-    steps = sum(max(job.spec.train.steps - known.step, 0) for job, known in running)
-    steps += sum(job.spec.train.steps for job, word, _ in rows if word == "waiting")
+    steps = sum(max(job.spec.train.horizon - known.step, 0) for job, known in running)
+    steps += sum(job.spec.train.horizon for job, word, _ in rows if word == "waiting")
     return steps / sum(rates)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hadamard.layers import normed
 from hadamard.layers.activations import ActivationLike, make_activation
 from hadamard.layers.conv import Conv2d
-from hadamard.layers.norm import BranchNorm, NormName
+from hadamard.layers.norm import EPSILON, BranchNorm, NormName
 
 
 class Branch(nn.Module):
@@ -83,6 +83,8 @@ class _Recipe(ABC):
     dtype: torch.dtype | None = None
     affine_norm: bool = True
     """Whether the norm has a scale and a shift to learn."""
+    norm_epsilon: float = EPSILON
+    """What the norm adds to the variance."""
 
     feature_dim: ClassVar[int] = -1
     norms: ClassVar[dict[str, Literal["features", "map"]]] = {"layer": "features"}
@@ -110,6 +112,7 @@ class _Recipe(ABC):
                 self.outputs,
                 feature_dim=self.feature_dim,
                 over=self.norms[self.norm],
+                eps=self.norm_epsilon,
                 affine=self.affine_norm,
                 device=self.device,
                 dtype=self.dtype,

@@ -10,6 +10,13 @@ from torch import Tensor, nn
 
 NormName = Literal["layer", "layer_map"]
 
+EPSILON = 1e-6
+"""Added to the variance: the default of flax, which PQN's JAX release is written in.
+
+PyTorch's is 1e-5. All branches share this one, DQN's and PPO's with LayerNorm too, so that
+algorithms differ in nothing but themselves; MR.Q's encoder and converted networks keep their own.
+"""
+
 
 class BranchNorm(nn.Module):
     """LayerNorm of each branch on its own, with a learned scale and shift per feature.
@@ -27,7 +34,7 @@ class BranchNorm(nn.Module):
         feature_dim: int = -1,
         over: Literal["features", "map"] = "features",
         branches: int = 1,
-        eps: float = 1e-5,
+        eps: float = EPSILON,
         affine: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,8 @@ CHANNELS = 32
 # Kernels are 3 x 3.
 STRIDES = (2, 2, 2, 1)
 REWARD_BINS = 65
+NORM_EPSILON = 1e-5
+"""As in the public implementation."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class TwoHot(nn.Module):
 
 def normal(x: Tensor) -> Tensor:
     """Bring the features to mean 0 and variance 1."""
-    return F.layer_norm(x, x.shape[-1:])
+    return F.layer_norm(x, x.shape[-1:], eps=NORM_EPSILON)
 
 
 def linear(
@@ -123,7 +126,8 @@ class StateEncoder(nn.Module):
 def state_plan(env: EnvSpec, net: NetSpec, inner: int) -> list[Conv2dBranch | LinearBranch]:
     """Return the recipes of the plain state encoder with that many channels (features) inside."""
     shape, plan = env.obs_shape, list[Conv2dBranch | LinearBranch]()
-    dense = LinearBranch(1, net.width, net.activation, "layer", affine_norm=False)
+    norm: dict[str, Any] = {"norm": "layer", "affine_norm": False, "norm_epsilon": NORM_EPSILON}
+    dense = LinearBranch(1, net.width, net.activation, **norm)
     if len(shape) == 1:
         return [
             dense.varied(inputs=shape[0], outputs=inner),
