@@ -6,16 +6,18 @@ given, what they return, and the words that belong under any of them.
 
 from __future__ import annotations
 
+import csv
 import importlib
+import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from hadamard.report.data.imported import ImportedCurve
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.draw import charts
+from hadamard.report.draw.charts import Chart, Line
 from hadamard.report.draw.figures import VariantStyle, variant_style
 from hadamard.report.measures import MEASURES
 from hadamard.report.pages.tables import Table
@@ -84,8 +86,23 @@ class Composed:
     draw: Callable[[], Figure]
     caption: str
     """In our words, computed from what is shown."""
-    tables: Sequence[Table] = field(default_factory=tuple)
+    tables: Sequence[Table] = ()
     """The first is the experiment's own table."""
+    charts: Sequence[Chart] = ()
+    """The curves of the figure, if it has any."""
+
+    def curves_csv(self) -> str:
+        """Return the numbers behind the curves: value, and the bounds of what is shaded."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(("chart", "axis", "arm", "step", "value", "low", "high"))
+        for chart in self.charts:
+            title = chart.title.replace("\n", ", ")
+            for line in chart.lines:
+                for step, *band in zip(line.steps, *line.band, strict=True):
+                    values = ["" if np.isnan(value) else repr(float(value)) for value in band]
+                    writer.writerow((title, chart.ylabel, line.label, f"{step:.10g}", *values))
+        return buffer.getvalue()
 
 
 class Composition(Protocol):
@@ -102,11 +119,11 @@ def compose(drawing: Drawing) -> Composed:
     return module.compose(drawing)
 
 
-def line(label: str, style: VariantStyle, steps: Any, band: Band) -> charts.Line:
+def line(label: str, style: VariantStyle, steps: Any, band: Band) -> Line:
     """Return a curve for a chart, up to its last value."""
     values = np.flatnonzero(np.isfinite(band.value))
     end = values[-1] + 1 if values.size else 0
-    return charts.Line(label, style, steps[:end], Band(*(part[:end] for part in band)))
+    return Line(label, style, steps[:end], Band(*(part[:end] for part in band)))
 
 
 def score_axis(data: PanelRuns) -> str:
@@ -122,7 +139,7 @@ def score_words(data: PanelRuns) -> str:
 
 def axis(data: PanelRuns, measure: str) -> str:
     """Return the words of an axis that shows a measure of all tasks."""
-    return score_axis(data) if measure == SCORE else MEASURES[measure].axis
+    return score_axis(data) if measure == SCORE else MEASURES[measure].unit
 
 
 def factor(measure: str) -> float:
@@ -178,7 +195,7 @@ def measure_words(data: PanelRuns, measure: str) -> str:
     """Return what a measure is called in a table."""
     if measure == SCORE:
         return score_words(data)
-    return MEASURES[measure].label
+    return MEASURES[measure].name
 
 
 def told(found: Estimate, measure: str) -> str:

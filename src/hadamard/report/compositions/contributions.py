@@ -33,4 +33,5 @@ def compose(drawing: Drawing) -> Composed:
         "average over observations and actions of the absolute contribution, mean over seeds; "
         f"shaded: {SHADED[drawing.shading]}.",
         [numbers_table(drawing, {algorithm: list(_PARTS)})],
+        [chart],
     )

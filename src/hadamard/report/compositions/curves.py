@@ -35,7 +35,7 @@ def compose(drawing: Drawing) -> Composed:
         labels = [arm.label for arm in plot.arms] or data.shown
         steps, bands = data.band(plot.measure, labels, drawing.shading)
         times = factor(plot.measure)
-        title = plot.title or MEASURES[plot.measure].label.capitalize()
+        title = plot.title or MEASURES[plot.measure].title
         if drawing.several() and not plot.title:
             title = f"{algorithm_name(plot.algorithm)}: {title.lower()}"
         if data.end < data.panel.steps:
@@ -55,14 +55,14 @@ def compose(drawing: Drawing) -> Composed:
     every = dict.fromkeys(name for names in measures.values() for name in names)
     footer = f"{drawing.footer(list(every))} Shaded: {SHADED[drawing.shading]}."
     draw = partial(charts.small_multiples, shown, styles, drawing.experiment.columns, _CELL, footer)
-    return Composed(draw, _caption(drawing), [numbers_table(drawing, measures)])
+    return Composed(draw, _caption(drawing), [numbers_table(drawing, measures)], shown)
 
 
 def _caption(drawing: Drawing) -> str:
     told = []
     for plot in drawing.experiment.plots:
         data = drawing.panels[plot.algorithm]
-        name = plot.title or MEASURES[plot.measure].label
+        name = plot.title or MEASURES[plot.measure].title
         if plot.measure == SCORE:
             reading = estimates.AGGREGATES[data.panel.aggregations[0]].reading
             told.append(f"{name}: {axis(data, SCORE)} ({reading}).")

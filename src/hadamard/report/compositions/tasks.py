@@ -45,7 +45,7 @@ def compose(drawing: Drawing) -> Composed:
         caption += f" Dotted: {', '.join(methods)}, published curves, in no other number."
     elif drawing.experiment.imported:
         caption += f" Without {' and '.join(drawing.experiment.imported)}: no curves supplied."
-    return Composed(draw, caption, [_table(drawing, data, tasks)])
+    return Composed(draw, caption, [_table(drawing, data, tasks)], shown)
 
 
 def _lines(

@@ -55,7 +55,8 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     """Write an experiment's figure, tables and page into a folder.
 
     ``index.html``; ``figure`` as SVG, PNG and PDF; ``numbers`` (the experiment's own table),
-    ``claims`` and whatever else the composition has, as CSV and LaTeX.
+    ``claims`` and whatever else the composition has, as CSV and LaTeX; ``curves.csv``, the
+    numbers behind the curves.
     """
     folder.mkdir(parents=True, exist_ok=True)
     experiment = drawing.experiment
@@ -69,9 +70,12 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     for table in tables:
         if len(table):
             table.write(folder)
+    if composed.charts:
+        (folder / "curves.csv").write_text(composed.curves_csv(), encoding="utf-8")
     faults = [fault for data in drawing.panels.values() for fault in data.faults()]
     files = ["figure.svg", "figure.png", "figure.pdf"]
     files += [f"{t.name}.{kind}" for t in tables if len(t) for kind in ("csv", "tex")]
+    files += ["curves.csv"] if composed.charts else []
     body = [
         f'<p class="meta">scale {escape(scale)} · Hadamard {__version__}</p>',
         f"<figure>{inline(picture)}<figcaption>{escape(composed.caption)}</figcaption></figure>",
