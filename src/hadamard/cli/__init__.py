@@ -17,6 +17,7 @@ _COMMANDS = {
     "sweep": "train every variant on every environment with every seed, many runs at a time",
     "reproduce": "run the paper's experiments: hadamard reproduce NAME ... --scale SCALE | --list",
     "report": "write the page that compares finished or running runs",
+    "pack": "make one small file of each run, for reports and to keep: hadamard pack RUNS -o DIR",
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
     "analyse": "diagnose the hidden layers of a run's agent",

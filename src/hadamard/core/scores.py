@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-
 import numpy as np
-from numpy.typing import NDArray
+import numpy.typing as npt
 
-WINDOWS = 20
-"""The window is a budget's twentieth, its last 5 %."""
-LEAST = 16
+GREEDY_SHARE = 0.05
+"""The last part of the budget whose greedy games make the score."""
+GREEDY_GAMES = 16
 """Games that a score is the mean of at least, if there are as many."""
 
 
 def greedy_window_mean(
-    steps: Sequence[int], scores: Sequence[float], now: float, budget: float
+    steps: npt.ArrayLike, scores: npt.ArrayLike, now: float, budget: float
 ) -> float:
     """Return the mean score of the newest greedy games; NaN if none has ended.
 
@@ -55,23 +51,12 @@ def greedy_window_mean(
         >>> greedy_window_mean([5, 5, 9], [1.0, 2.0, 6.0], now=4, budget=1000)
         nan
     """
-    if len(steps) != len(scores):
-        raise ValueError(f"{len(steps)} games ended and {len(scores)} have a score: give both")
-    if not budget > 0:
-        raise ValueError(f"budget must be above 0, got {budget}")
-    end = bisect_right(steps, now)
-    if end == 0:
-        return math.nan
-    first = bisect_right(steps, now - budget / WINDOWS, hi=end)
-    if end - first < LEAST:
-        # All games that ended at that step: which of them came first says nothing.
-        first = bisect_left(steps, steps[max(0, end - LEAST)], hi=end)
-    return math.fsum(scores[first:end]) / (end - first)
+    return float(greedy_window_means(steps, scores, [now], budget)[0])
 
 
 def greedy_window_means(
-    steps: Sequence[int], scores: Sequence[float], at: Iterable[float], budget: float
-) -> NDArray[np.float64]:
+    steps: npt.ArrayLike, scores: npt.ArrayLike, at: npt.ArrayLike, budget: float
+) -> npt.NDArray[np.float64]:
     """Return `greedy_window_mean` at several moments, for a curve.
 
     Examples:
@@ -79,4 +64,20 @@ def greedy_window_means(
         >>> greedy_window_means(steps, steps, at=[0, 100, 1000], budget=1000)
         array([  nan,  75.5, 975.5])
     """
-    return np.array([greedy_window_mean(steps, scores, now, budget) for now in at])
+    ended, values = np.asarray(steps), np.asarray(scores, dtype=np.float64)
+    if len(ended) != len(values):
+        raise ValueError(f"{len(ended)} games ended and {len(values)} have a score: give both")
+    if not budget > 0:
+        raise ValueError(f"budget must be above 0, got {budget}")
+    moments = np.asarray(at, dtype=np.float64)
+    means = np.full(moments.shape, np.nan)
+    if not len(ended):
+        return means
+    last = np.searchsorted(ended, moments, side="right")
+    first = np.searchsorted(ended, moments - GREEDY_SHARE * budget, side="right")
+    # All games that ended at the sixteenth last's step: which of them came first says nothing.
+    least = np.searchsorted(ended, ended[np.maximum(last - GREEDY_GAMES, 0)], side="left")
+    first = np.minimum(first, least)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    np.divide(sums[last] - sums[first], last - first, out=means, where=last > first)
+    return means

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +20,3 @@ class KdeGrid:
     bounded: bool
     """Whether all activations lie between -1 and +1."""
     title: str
-
-    def thinned(self, points: int) -> KdeGrid:
-        """Return it at about so many places, the peaks among them."""
-        count = self.places.shape[1]
-        if count <= points:
-            return self
-        even = np.linspace(0, count - 1, points).round().astype(np.int64)
-        kept = np.sort([_with(even, int(peak)) for peak in self.density.argmax(axis=1)], axis=1)
-        return replace(
-            self,
-            places=np.take_along_axis(self.places, kept, axis=1),
-            density=np.take_along_axis(self.density, kept, axis=1),
-        )
-
-
-def _with(even: npt.NDArray[np.int64], place: int) -> npt.NDArray[np.int64]:
-    """Return the places with the nearest one moved to ``place``."""
-    moved = even.copy()
-    moved[np.abs(even - place).argmin()] = place
-    return moved

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hadamard.report.measures import SCORES
+
 if TYPE_CHECKING:
     from hadamard.report.data.runs import RunData
 
@@ -22,6 +24,7 @@ _LAYERS = {
 _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 # What a run writes and where it runs: runs that differ only here are the same experiment.
 _BOOKKEEPING = ("env", "seed", "run_dir", "device")
+_BUDGET = ("train.steps", "train.until")
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -40,7 +43,7 @@ def experiment(spec: Mapping[str, Any]) -> dict[str, Any]:
         name: value
         for name, value in spec.items()
         if name not in _BOOKKEEPING
-        and (not name.startswith("train.") or name == "train.steps")
+        and (not name.startswith("train.") or name in _BUDGET)
         and (not name.startswith("redo.") or name == "redo.enabled" or spec["redo.enabled"])
     }
 
@@ -70,10 +73,19 @@ def labelled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
         differing.setdefault((algorithm, label), {}).update(
             dict.fromkeys(differing_settings(group))
         )
+    protocols: dict[str, set[int]] = {}
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for run, label in zip(runs, labels, strict=True):
+        protocols.setdefault(run.algorithm, set()).add(run.protocol)
+        kinds.setdefault((run.algorithm, label), set()).add(run.score_kind)
     copies: dict[tuple[Any, ...], list[RunData]] = {}
     for run, label in zip(runs, labels, strict=True):
         names = differing[run.algorithm, label]
         told = label + "".join(f", {name} {run.spec.get(name, 'unknown')}" for name in names)
+        if len(kinds[run.algorithm, label]) > 1:
+            told += f", scored by {SCORES[run.score_kind].of}"
+        if len(protocols[run.algorithm]) > 1:
+            told += f", protocol {run.protocol}"
         named = dataclasses.replace(run, label=told)
         copies.setdefault((run.algorithm, run.env, told, run.seed), []).append(named)
     kept = {key: _furthest(alike) for key, alike in copies.items()}

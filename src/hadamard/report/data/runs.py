@@ -3,72 +3,36 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from hadamard.core.config import flattened
 from hadamard.core.run import Run, RunError
-from hadamard.report.data import rows
+from hadamard.report.data.fields import Fields, WrongField
 from hadamard.report.data.kde_grid import KdeGrid
 from hadamard.report.data.labels import algorithm_name, labelled, order
 from hadamard.report.data.labels import changed as changed
-from hadamard.report.statistics.normalise import final_mean
+from hadamard.report.data.packed import SUFFIX, PackedError, read_packed
+from hadamard.report.data.series import FloatArray as FloatArray
+from hadamard.report.data.series import IntArray, Series, places
+from hadamard.report.data.thin import (
+    PLACES,
+    Record,
+    density_of,
+    density_places,
+    horizon_of,
+    thinned,
+    thinned_densities,
+)
+from hadamard.report.measures import PART_SHARES, PARTS, RECORDED, SCORES, ScoreKind
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
-WINDOW = 100
-"""Episodes a score is the mean of."""
-GREEDY_SHARE = 0.1
-"""The last part of the budget whose greedy games, played alongside, make the greedy score."""
 POINTS = 100
 """Places along the budget at which a learning curve is evaluated."""
-
-HEALTH = ("dormant_fraction", "effective_rank", "full_rank", "hidden_bias_share")
-PARTS = ("live_contribution", "dormant_contribution", "bias_contribution")
-
-_NEEDED = ("env", "seed", "net.layer", "net.activation", "net.norm", "train.steps", "redo.enabled")
-
-
-class Series(NamedTuple):
-    """Numbers by step, in the order of the steps."""
-
-    steps: IntArray
-    values: FloatArray
-
-    def smoothed(self, at: npt.ArrayLike) -> FloatArray:
-        """Return, at each step, the mean of the last 100 values up to it.
-
-        Of all values so far while there are fewer; NaN before the first.
-        """
-        last = np.searchsorted(self.steps, at, side="right")
-        first = np.maximum(last - WINDOW, 0)
-        sums = np.concatenate([[0.0], np.cumsum(self.values)])
-        means = np.full(last.shape, np.nan)
-        np.divide(sums[last] - sums[first], last - first, out=means, where=last > 0)
-        return means
-
-    def latest(self, at: npt.ArrayLike) -> FloatArray:
-        """Return, at each step, the last value up to it; NaN before the first."""
-        last = np.searchsorted(self.steps, at, side="right")
-        return np.concatenate([[np.nan], self.values])[last]
-
-    def by_step(self) -> Series:
-        """Return one value a step: the mean of those at that step."""
-        steps, first, counts = np.unique(self.steps, return_index=True, return_counts=True)
-        sums = np.add.reduceat(self.values, first) if steps.size else np.empty(0)
-        return Series(steps, sums / counts)
-
-    def finite(self) -> Series:
-        """Return the series without what is not a finite number."""
-        sound = np.isfinite(self.values)
-        return Series(self.steps[sound], self.values[sound])
 
 
 class Snapshot(NamedTuple):
@@ -80,52 +44,80 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """What a report reads from one run."""
+    """What a report reads from one run, be it a folder or packed."""
 
     path: Path
+    """The run's folder, or its packed file."""
+    name: str
+    """The name of its folder."""
     label: str
     """The variant in words, such as "tanh + HR"; runs of equal label differ in the seed only."""
     algorithm: str
     spec: Mapping[str, Any]
-    """All settings: ``{"net.layer": "hadamard", ...}``."""
+    """All settings but where the run was written: ``{"net.layer": "hadamard", ...}``."""
     versions: Mapping[str, str]
     commit: str | None
-    finished: bool
+    protocol: int
+    """The version of the protocol it was trained under: only equal ones compare."""
+    machine: str
+    """What it ran on, as far as it is recorded."""
+    summary: Mapping[str, float] | None
+    """The closing summary's numbers; None while the run is not finished."""
     reached: int
-    """How far the run came; a finished one at least to its budget."""
-    episodes: Series
-    """Scores of the training episodes."""
-    greedy: Series
-    """Scores of the greedy episodes played alongside."""
+    """How far the run came; a finished one at least to its horizon."""
+    scores: Mapping[ScoreKind, Series]
+    """By kind, at a few places of the budget."""
+    finals: Mapping[ScoreKind, float]
+    """The final score of each kind, from all episodes; NaN where there is none."""
+    episodes: int
     lost_episodes: int
     """Training episodes left out because their score is not a finite number."""
     health_steps: IntArray
-    health: Mapping[str, FloatArray]
-    """Measures of the representation (the last diagnosed layer) at ``health_steps``."""
+    layers: Mapping[str, Mapping[str, FloatArray]]
+    """Measures of every diagnosed layer at ``health_steps``, NaN where they are missing."""
+    representation: str
+    """The layer whose health is shown: the last diagnosed; "" if there is no diagnosis."""
     threshold: float | None
     delta: float | None
     steps_per_second: float
-    seconds: float = float("nan")
+    seconds: float
     """Wall time so far."""
-    machine: str = ""
-    """What it ran on, as far as it is recorded."""
-    troubles: Sequence[str] = ()
+    troubles: Sequence[str]
     """What of it could not be read."""
+    read_snapshots: Callable[[], list[Snapshot]]
+    """Read a folder's densities; not before they are drawn, since that takes long."""
 
     @functools.cached_property
     def snapshots(self) -> list[Snapshot]:
         """After a tenth of the budget and the last, as in the paper; or the last, or none."""
-        return _snapshots(self.path / "kde.jsonl", 0.1 * self.steps)
+        return self.read_snapshots()
 
     @property
-    def evaluated(self) -> bool:
-        """Whether its scores are those of evaluations, not of training episodes."""
-        return bool(self.spec.get("train.eval_every"))
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.summary is not None
 
-    @functools.cached_property
-    def evaluations(self) -> Series:
-        """The mean score of each evaluation."""
-        return self.greedy.by_step()
+    @property
+    def health(self) -> Mapping[str, FloatArray]:
+        """Measures of the representation at ``health_steps``."""
+        found = self.layers.get(self.representation)
+        if found is None:
+            none = np.full(self.health_steps.shape, np.nan)
+            return dict.fromkeys((*RECORDED, *PART_SHARES), none)
+        return found
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What the run is judged by: evaluations, else greedy games, else training episodes."""
+        return next(kind for kind in SCORES if kind in self.scores)
+
+    def score_series(self, kind: ScoreKind | None = None) -> Series:
+        """Return the scores of a kind over training, of the kind it is judged by if None.
+
+        Empty where the run has none of them.
+        """
+        none = Series(np.empty(0, np.int64), np.empty(0))
+        return self.scores.get(kind or self.score_kind, none)
 
     @property
     def env(self) -> str:
@@ -139,32 +131,29 @@ class RunData:
 
     @property
     def steps(self) -> int:
-        """The budget."""
+        """The budget, along which schedules run."""
         return int(self.spec["train.steps"])
+
+    @property
+    def horizon(self) -> int:
+        """The step at which the run ends: its budget, unless it is stopped early."""
+        return horizon_of(self.spec)
 
     def final(self, measure: str) -> float:
         """Return a measure as it stands at the end of what there is; NaN if it is missing.
 
-        The score is the mean of the last 100 training episodes; of a run with evaluations that
-        of the evaluations in the last 5 % of training, or of the last one.
-
-        The greedy score is the mean of the last evaluation. Of a run without evaluations it is
-        that of the games played alongside that ended in the last 10 % of the budget: the last 100
-        of the few environments that play them would reach far back into training.
+        ``score`` is of the kind the run is judged by, ``training_score``, ``greedy_score`` and
+        ``evaluation_score`` are of theirs; what they are made of, `measures.SCORES` says.
         """
-        if measure == "score" and self.evaluated:
-            steps, means = self.evaluations
-            late = final_mean(steps, means, self.steps)
-            return float(means[-1]) if means.size and np.isnan(late) else late
         if measure == "score":
-            values = self.episodes.values[-WINDOW:]
-            return float(values.mean()) if values.size else float("nan")
-        if measure == "greedy" and not self.evaluated:
-            return final_mean(*self.greedy, self.steps, GREEDY_SHARE)
+            return self.finals[self.score_kind]
+        if measure.endswith("_score"):
+            finals = {f"{kind}_score": value for kind, value in self.finals.items()}
+            return finals.get(measure, math.nan)
         if measure == "steps_per_second":
             return self.steps_per_second
-        values = self.evaluations.values if measure == "greedy" else self.health[measure]
-        return float(values[-1]) if values.size else float("nan")
+        values = self.health[measure]
+        return float(values[-1]) if values.size else math.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,23 +174,27 @@ class Variant:
         return self.runs[0].steps
 
     @property
-    def evaluated(self) -> bool:
-        """Whether its scores are those of evaluations."""
-        return self.runs[0].evaluated
+    def horizon(self) -> int:
+        """The step at which its runs end."""
+        return self.runs[0].horizon
+
+    @property
+    def protocol(self) -> int:
+        """The version of the protocol its runs were trained under."""
+        return self.runs[0].protocol
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """What its runs are judged by."""
+        return self.runs[0].score_kind
 
     def finals(self, measure: str) -> FloatArray:
         """Return a measure at the end of every finished run, NaN where it is missing."""
         return np.array([run.final(measure) for run in self.finished], dtype=np.float64)
 
     def score_curve(self, steps: FloatArray) -> FloatArray:
-        """Return the scores over training, (seeds, steps); NaN where a run has not been.
-
-        Smoothed training scores, or the latest evaluation's mean.
-        """
-        curves = [
-            run.evaluations.latest(steps) if run.evaluated else run.episodes.smoothed(steps)
-            for run in self.runs
-        ]
+        """Return the latest score at each step, (seeds, steps); NaN where a run has not been."""
+        curves = [run.score_series(self.score_kind).latest(steps) for run in self.runs]
         reached = np.array([[run.reached] for run in self.runs])
         return np.where(steps <= reached, curves, np.nan)
 
@@ -238,27 +231,30 @@ class Section:
 
         Those of the evaluations, if all runs have them.
         """
-        steps = [run.evaluations.steps for run in self.runs if run.evaluated]
-        if len(steps) == len(self.runs) and any(at.size for at in steps):
-            return np.unique(np.concatenate(steps)).astype(np.float64)
+        if all(run.score_kind == "evaluation" for run in self.runs):
+            steps = np.unique(np.concatenate([run.score_series().steps for run in self.runs]))
+            if steps.size:
+                return steps.astype(np.float64)
         return np.linspace(0, max(run.steps for run in self.runs), POINTS + 1)[1:]
 
     def baseline(self, variant: Variant) -> Variant | None:
         """Return what a variant is compared with; None for the section's first.
 
         The ordinary layer with the same activation; where there is none, the section's first
-        variant. Of another budget only where none of the same comes before it.
+        variant. Of another protocol or budget only where none of the same comes before it.
         """
         before = self.variants[: self.variants.index(variant)]
-        fair = [other for other in before if other.steps == variant.steps] or before
+        alike = [other for other in before if other.protocol == variant.protocol] or before
+        fair = [other for other in alike if other.steps == variant.steps] or alike
         return _ordinary(fair, variant) or next(iter(fair), None)
 
     def without_layer(self, variant: Variant) -> Variant | None:
-        """Return the ordinary layer with a variant's activation and budget; None if there is none.
+        """Return the ordinary layer with a variant's activation, budget and protocol, or None.
 
         What a layer changes is told against this alone, where `baseline` has a last resort.
         """
-        fair = [v for v in self.variants if v.steps == variant.steps and v is not variant]
+        run_alike = (variant.steps, variant.protocol)
+        fair = [v for v in self.variants if (v.steps, v.protocol) == run_alike and v is not variant]
         return _ordinary(fair, variant)
 
 
@@ -283,7 +279,7 @@ class Gathered(NamedTuple):
 
 
 def load(paths: Iterable[str | os.PathLike[str]]) -> list[RunData]:
-    """Read runs, each path being a run's folder or a folder with runs at any depth in it.
+    """Read runs, each path being a run's folder, a packed run, or a folder with such in it.
 
     Whatever cannot be read is an error.
     """
@@ -298,20 +294,92 @@ def gather(paths: Iterable[str | os.PathLike[str]]) -> Gathered:
 
     A folder without any run in it is still an error.
     """
-    given = [Path(path) for path in paths]
-    # A shell's * also finds the logs beside runs.
-    searched = [path for path in given if not path.is_file()] or given
-    folders = {folder.resolve(): folder for path in searched for folder in _folders(path)}
-    runs, troubles = [], []
-    for folder in folders.values():
+    sources = run_paths(paths)
+    runs, troubles = [], list(sources.troubles)
+    for path in sources.paths:
         try:
-            runs.append(_read(Run.open(folder)))
+            runs.append(read_run(path))
         except RunError as error:
             troubles.append(str(error))
     if not runs and troubles:
         raise RunError(troubles[0])
     runs, repeated = labelled(runs)
     return Gathered(runs, troubles + repeated)
+
+
+class RunPaths(NamedTuple):
+    """Where runs are: folders and packed files, and what was not followed."""
+
+    paths: list[Path]
+    troubles: list[str]
+
+
+def run_paths(paths: Iterable[str | os.PathLike[str]]) -> RunPaths:
+    """Find the runs in some paths, at any depth, each once."""
+    given = [Path(path) for path in paths]
+    # A shell's * also finds the logs beside runs.
+    searched = [p for p in given if not p.is_file() or p.suffix == SUFFIX] or given
+    found: dict[Path, Path] = {}
+    troubles = []
+    for path in searched:
+        inside = list(_inside(path))
+        for source in inside:
+            if source.is_symlink() and source != path:
+                troubles.append(f"{source} is a link, which is not followed: name its target")
+            else:
+                found.setdefault(source.resolve(), source)
+        if not inside:
+            raise RunError(
+                f"{path} holds no run: nothing in it has a config.json, nor is it a packed run "
+                f"({SUFFIX}). `hadamard train` writes runs"
+            )
+    return RunPaths(list(found.values()), troubles)
+
+
+def _inside(path: Path) -> Iterator[Path]:
+    """Find runs' folders and packed runs in a path, and the path if it is one."""
+    if not path.exists():
+        raise RunError(
+            f"{path}: there is no such folder; give a run, a packed run or a folder with runs in it"
+        )
+    if path.is_file() and path.suffix == SUFFIX:
+        yield path
+    for name, folders, files in os.walk(path):
+        if "config.json" in files:
+            yield Path(name)
+            folders.clear()  # a run holds no runs
+        else:
+            yield from (Path(name, file) for file in sorted(files) if file.endswith(SUFFIX))
+        folders.sort()
+
+
+def read_run(path: Path) -> RunData:
+    """Read one run, without a label yet: a folder, or a packed run."""
+    if not path.is_file():
+        record = thinned(Run.open(path))
+        snapshots = functools.partial(_folder_snapshots, path, record["spec"]["train.steps"])
+        try:
+            return run_data(path, record, snapshots)
+        except WrongField as error:
+            raise RunError(
+                f"{path / 'config.json'} cannot be used: {error}; leave the folder out"
+            ) from error
+    try:
+        return whole_run(path, read_packed(path))
+    except WrongField as error:
+        raise PackedError(
+            f"{path} is damaged: {error}; pack the run again, or leave the file out"
+        ) from error
+
+
+def whole_run(path: Path, record: Record) -> RunData:
+    """Return a record that has its densities as a run, every field checked."""
+    densities = [_snapshot(fields) for fields in Fields(record).objects("densities")]
+    return run_data(path, record, functools.partial(list, densities))
+
+
+def _folder_snapshots(folder: Path, budget: int) -> list[Snapshot]:
+    return [_snapshot(Fields(record)) for record in thinned_densities(folder, budget)]
 
 
 def sections(runs: Sequence[RunData]) -> list[Section]:
@@ -329,77 +397,94 @@ def sections(runs: Sequence[RunData]) -> list[Section]:
     return found
 
 
-def _folders(path: Path) -> list[Path]:
-    if not path.exists():
-        raise RunError(f"{path}: there is no such folder; give a run or a folder with runs in it")
-    found = []
-    for name, inside, files in os.walk(path):
-        if "config.json" in files:
-            found.append(Path(name))
-            inside.clear()  # a run holds no runs
-        inside.sort()
-    if not found:
-        raise RunError(
-            f"{path} holds no run: nothing in it has a config.json. `hadamard train` writes runs"
-        )
-    return found
-
-
-def _read(run: Run) -> RunData:
-    config = run.config
-    spec = flattened(config.get("spec") or {})
-    if absent := [name for name in _NEEDED if name not in spec]:
-        raise RunError(
-            f"{run.path / 'config.json'} lacks spec.{absent[0]}: it is not the config of a "
-            "training run, or of another version; leave the folder out"
-        )
-    episodes, troubles = _series(run, "episodes")
-    greedy, more = _series(run, "eval")
-    read, unread = rows.rows(run.path / "health.jsonl")
-    health = [row for row in read if _has_layers(row)]
-    troubles += more + unread
-    summary = run.done
-    steps = [*episodes.steps[-1:], *greedy.steps[-1:], *(row["step"] for row in health[-1:])]
-    steps.append(rows.last_row(run.path / "train.jsonl").get("step", 0))
-    if summary is not None:
-        steps += [spec["train.steps"], summary.get("steps") or 0]
-    measures = {
-        # numpy turns None, the null of a value that is not finite or does not apply, into NaN.
-        name: np.array([row["layers"][-1].get(name) for row in health], dtype=np.float64)
-        for name in HEALTH + PARTS
-    }
-    speed, seconds = _speed(run, summary)
+def run_data(path: Path, record: Record, snapshots: Callable[[], list[Snapshot]]) -> RunData:
+    """Return a record as a run, every field but the densities checked."""
+    fields = Fields(record)
+    spec = _spec(fields.fields("spec"))
+    health = fields.fields("health")
+    steps = health.rising("steps")
+    thresholds, deltas = health.numbers("threshold"), health.numbers("delta")
+    scores, finals = _scores(fields.fields("scores"), spec)
+    versions = fields.fields("versions")
     return RunData(
-        path=run.path,
+        path=path,
+        name=fields.text("name"),
         label="",
-        algorithm=str(config.get("algorithm")),
+        algorithm=fields.text("algorithm"),
         spec=spec,
-        versions=config.get("versions") or {},
-        commit=config.get("commit"),
-        finished=summary is not None,
-        reached=int(max(steps, default=0)),
-        episodes=episodes.finite(),
-        greedy=greedy.finite(),
-        lost_episodes=int((~np.isfinite(episodes.values)).sum()),
-        health_steps=np.array([row["step"] for row in health], dtype=np.int64),
-        health=measures | _shares(measures),
-        threshold=health[-1].get("threshold") if health else None,
-        delta=health[-1].get("delta") if health else None,
-        steps_per_second=speed,
-        seconds=seconds,
-        machine=str(config.get("machine") or spec.get("device") or ""),
-        troubles=troubles,
+        versions={name: versions.text(name) for name in versions.values},
+        commit=fields.text("commit") if "commit" in fields else None,
+        protocol=fields.whole("protocol"),
+        machine=fields.text("machine"),
+        summary=_summary(fields),
+        reached=fields.whole("reached"),
+        scores=scores,
+        finals=finals,
+        episodes=fields.whole("episodes"),
+        lost_episodes=fields.whole("lost_episodes"),
+        health_steps=steps,
+        layers=dict(_layer(layer, len(steps)) for layer in health.objects("layers")),
+        representation=health.text("representation"),
+        threshold=_last(thresholds),
+        delta=_last(deltas),
+        steps_per_second=fields.number("steps_per_second"),
+        seconds=fields.number("seconds"),
+        troubles=fields.texts("troubles"),
+        read_snapshots=snapshots,
     )
 
 
-def _has_layers(row: Mapping[str, Any]) -> bool:
-    layers = row.get("layers")
-    return isinstance(layers, list) and bool(layers) and isinstance(layers[-1], dict)
+def _summary(fields: Fields) -> dict[str, float] | None:
+    if "summary" not in fields:
+        return None
+    summary = fields.fields("summary")
+    return {name: summary.number(name) for name in summary.values}
 
 
-def _series(run: Run, stream: str) -> tuple[Series, list[str]]:
-    found, troubles = rows.columns(run.path / f"{stream}.jsonl", ("step", "score"))
-    return Series(found["step"].astype(np.int64), found["score"]), troubles
+def _spec(fields: Fields) -> dict[str, Any]:
+    """Check the settings that a report reads; the others are only shown."""
+    for name in ("env", "net.layer", "net.activation", "net.norm"):
+        fields.text(name)
+    fields.whole("seed")
+    fields.whole("train.steps", 1)
+    fields.flag("redo.enabled")
+    for name in ("train.until", "train.greedy_envs", "train.eval_every"):
+        if name in fields:
+            fields.whole(name)
+    return fields.values
+
+
+def _scores(
+    fields: Fields, spec: Mapping[str, Any]
+) -> tuple[dict[ScoreKind, Series], dict[ScoreKind, float]]:
+    scores: dict[ScoreKind, Series] = {}
+    finals: dict[ScoreKind, float] = {}
+    kinds = [kind for kind in SCORES if kind in fields or kind == "training"]
+    for kind in kinds:
+        one = fields.fields(kind)
+        values = one.numbers("values")
+        at = one.rising("steps") if kind == "evaluation" else places(spec["train.steps"], PLACES)
+        if len(values) > len(at) or (kind == "evaluation" and len(values) < len(at)):
+            raise WrongField(f"scores.{kind} has {len(values)} values for {len(at)} steps")
+        scores[kind] = Series(at[: len(values)], values)
+        finals[kind] = one.number("final")
+    return scores, finals
+
+
+def _layer(fields: Fields, rows: int) -> tuple[str, dict[str, FloatArray]]:
+    """Return a layer's name and measures."""
+    name, columns = fields.text("name"), fields.fields("measures")
+    measures: dict[str, FloatArray] = {}
+    for key in RECORDED:
+        values = columns.numbers(key) if key in columns else np.full(rows, np.nan)
+        if len(values) != rows:
+            raise WrongField(f"health of {name}: {key} has {len(values)} values for {rows} rows")
+        measures[key] = values
+    return name, measures | _shares(measures)
+
+
+def _last(values: FloatArray) -> float | None:
+    return float(values[-1]) if values.size and np.isfinite(values[-1]) else None
 
 
 def _shares(measures: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
@@ -409,54 +494,31 @@ def _shares(measures: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         parts[2] = np.where(np.isnan(parts[0]), np.nan, 0.0)  # a next layer without a bias
     total = parts.sum(axis=0)
     shares = np.divide(parts, total, out=np.where(np.isnan(parts), np.nan, 0.0), where=total > 0)
-    return {
-        part.replace("contribution", "share"): share
-        for part, share in zip(PARTS, shares, strict=True)
-    }
+    return dict(zip(PART_SHARES, shares, strict=True))
 
 
-def _snapshots(path: Path, early: float) -> list[Snapshot]:
-    last = rows.last_row(path)
-    if not last:
-        return []
-    # The last layer of a snapshot is the representation.
-    first = rows.first_row(
-        path, lambda row: row.get("layer") == last.get("layer") and row.get("step", 0) >= early
-    )
-    first = first or last  # not so far yet
-    found = []
-    for row in (first, last) if first["step"] < last["step"] else (last,):
-        try:
-            snapshot = _snapshot(row)
-        except (KeyError, TypeError, ValueError, IndexError):
-            continue  # not written by this version
-        if snapshot is not None:
-            found.append(snapshot)
-    return found
-
-
-def _snapshot(row: Mapping[str, Any]) -> Snapshot | None:
-    places = np.array(row["places"], dtype=np.float64)
-    density = np.array(row["density"], dtype=np.float64)
-    sound = np.isfinite(places).all(axis=1) & np.isfinite(density).all(axis=1)
-    if not sound.any():
-        return None
+def _snapshot(fields: Fields) -> Snapshot:
+    """Return densities as they are drawn."""
+    neurons = fields.wholes("neurons")
+    curves = [fields.numbers(key) for key in ("low", "high", "peak", "height")]
+    levels = fields.values.get("levels")
+    flags = fields.flags("dormant")
+    counts = {len(neurons), len(flags), *map(len, curves)}
+    if not isinstance(levels, list) or counts != {len(levels)} or not levels:
+        raise WrongField("densities are not of the same neurons throughout")
+    low, high, peak, height = curves
+    if not np.isfinite(curves).all() or not (height > 0).all():
+        raise WrongField("densities have no range or no height")
+    at = np.array([density_places(*ends) for ends in zip(low, high, peak, strict=True)])
+    heights = np.array([Fields({"levels": of}, "densities").numbers("levels") for of in levels])
+    if heights.shape != at.shape:
+        raise WrongField(f"densities.levels has not {at.shape[1]} places for every neuron")
     grid = KdeGrid(
-        neurons=np.array(row["neurons"], dtype=np.int64)[sound],
-        places=places[sound],
-        density=density[sound],
-        dormant=np.array(row["dormant"], dtype=np.bool_)[sound],
-        bounded=bool(row["bounded"]),
-        title=str(row["title"]),
+        neurons=neurons,
+        places=at,
+        density=density_of(heights, height),
+        dormant=np.array(flags, dtype=np.bool_),
+        bounded=fields.flag("bounded"),
+        title=fields.text("title"),
     )
-    return Snapshot(int(row["step"]), grid)
-
-
-def _speed(run: Run, summary: Mapping[str, Any] | None) -> tuple[float, float]:
-    """Return steps a second and seconds; NaN where they are not known."""
-    row = rows.last_row(run.path / "timing.jsonl")
-    last = row if row.get("seconds") else summary or {}
-    steps, seconds = last.get("step", last.get("steps")), last.get("seconds")
-    if not steps or not seconds:
-        return float("nan"), float("nan")
-    return steps / seconds, float(seconds)
+    return Snapshot(fields.whole("step"), grid)

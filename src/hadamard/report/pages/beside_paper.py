@@ -10,7 +10,8 @@ import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, Section, Variant
-from hadamard.report.pages.reading import counted, finite, number, spanned
+from hadamard.report.measures import MEASURES, number
+from hadamard.report.pages.reading import counted, finite, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics.estimates import Estimate
@@ -266,7 +267,7 @@ def told(ours: Estimate) -> str:
 
 
 def _table(rows: Sequence[_Row]) -> Table:
-    measures = {"dormant_fraction": "dormant neurons", "effective_rank": "effective rank"}
+    measures = {key: MEASURES[key].name for key in _MEASURED}
     shown = {
         "in the paper": [row.stated.where for row in rows],
         "algorithm": [row.panel.algorithm for row in rows],

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,18 +16,20 @@ import numpy as np
 from hadamard import __version__
 from hadamard.core.config import flattened
 from hadamard.report.data.kde_grid import KdeGrid
-from hadamard.report.data.runs import (
-    GREEDY_SHARE,
-    PARTS,
-    RunData,
-    Section,
-    Variant,
-    sections,
-)
+from hadamard.report.data.runs import RunData, Section, Variant, sections
 from hadamard.report.draw import figures
 from hadamard.report.draw.figures import Curve, Panel, VariantStyle
+from hadamard.report.measures import (
+    HEALTH,
+    MEASURES,
+    PART_SHARES,
+    PARTS,
+    SCORES,
+    ScoreKind,
+    number,
+)
 from hadamard.report.pages.document import columns_html, guide, svg, terms_html, write_document
-from hadamard.report.pages.reading import counted, finite, notes, number, percent, reading, spanned
+from hadamard.report.pages.reading import counted, finite, notes, reading, spanned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,10 +38,6 @@ if TYPE_CHECKING:
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
 # What of the loop's settings shows in the results.
 _TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
-_GREEDY = (
-    f"of the games played alongside that ended in the last {100 * GREEDY_SHARE:g} % of the budget, "
-    "or of the last evaluation where there are evaluations"
-)
 
 DefaultOf = Callable[[str, str], Mapping[str, Any]]
 
@@ -130,12 +129,12 @@ def _figure(figure: Figure, name: str, caption: str = "") -> str:
 def health_curves(
     section: Section, styles: Mapping[str, VariantStyle], measure: str
 ) -> list[Curve]:
-    """Return the curves of those variants that have the measure."""
+    """Return the curves of those variants that have the measure, as its axis has them."""
     found = []
     for variant in section.variants:
         steps, values = variant.health_curve(measure)
         if np.isfinite(values).any():
-            found.append(Curve(styles[variant.label], steps, values))
+            found.append(Curve(styles[variant.label], steps, MEASURES[measure].factor * values))
     return found
 
 
@@ -143,11 +142,10 @@ def overview(runs: Sequence[RunData]) -> Figure:
     """Draw score, dormant neurons, effective rank and hidden bias, a row for each section."""
     found = sections(runs)
     styles = styles_of(found)
-    rows = {}
-    for section in found:
-        rows[section.name] = _panels(section, styles)
-        if bias := health_percent(section, styles, "hidden_bias_share"):
-            rows[section.name].append(Panel(bias, "Hidden bias", "share of contribution (%)", True))
+    rows = {
+        section.name: [_score_panel(section, styles), *_health_panels(section, styles, HEALTH)]
+        for section in found
+    }
     return figures.panels(rows, styles)
 
 
@@ -157,36 +155,35 @@ def styles_of(found: Sequence[Section]) -> dict[str, VariantStyle]:
     return {label: figures.variant_style(i) for i, label in enumerate(labels)}
 
 
-def health_percent(
-    section: Section, styles: Mapping[str, VariantStyle], measure: str
-) -> list[Curve]:
-    """Return the variants' curves of a share, in percent."""
-    found = health_curves(section, styles, measure)
-    return [Curve(curve.style, curve.steps, 100 * curve.values) for curve in found]
-
-
-def _panels(section: Section, styles: Mapping[str, VariantStyle]) -> list[Panel]:
+def _score_panel(section: Section, styles: Mapping[str, VariantStyle]) -> Panel:
     grid = section.grid()
     scores = [Curve(styles[v.label], grid, v.score_curve(grid)) for v in section.variants]
-    found = [Panel(scores, "Score", "score per episode")]
-    if dormant := health_percent(section, styles, "dormant_fraction"):
-        ranks = health_curves(section, styles, "effective_rank")
-        found += [
-            Panel(dormant, "Dormant neurons", "share of the layer (%)", from_zero=True),
-            Panel(ranks, "Effective rank", rank_label(section), from_zero=True),
-        ]
-    return found
+    return Panel(scores, "Score", MEASURES["score"].unit)
+
+
+def _health_panels(
+    section: Section, styles: Mapping[str, VariantStyle], measures: Iterable[str]
+) -> list[Panel]:
+    """Return a panel for each of the measures that any variant has."""
+    return [
+        Panel(curves, MEASURES[key].title, axis_label(section, key), from_zero=True)
+        for key in measures
+        if (curves := health_curves(section, styles, key))
+    ]
 
 
 def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
-    panels = _panels(section, styles)
-    dormant = len(panels) > 1
+    health_panels = _health_panels(section, styles, ("dormant_fraction", "effective_rank"))
+    panels = [_score_panel(section, styles), *health_panels]
     drawn = "".join(
         _figure(figures.curves(*panel), f"{section.name}: {panel.title} over training")
         for panel in panels
     )
-    health = "Dormant neurons and effective rank are those of the representation, the last "
-    health += "hidden layer." if dormant else "hidden layer; no diagnosis of it was written."
+    health = (
+        f"Dormant neurons and effective rank are those of {representation_words(section.runs)}."
+        if health_panels
+        else "No diagnosis of the representation was written."
+    )
     return (
         f'<div class="panels">{drawn}</div><p class="caption">{escape(score_words(section))} '
         f"{escape(health)} {_seeds_caption(section)}</p>"
@@ -195,13 +192,18 @@ def _learning(section: Section, styles: Mapping[str, VariantStyle]) -> str:
 
 def score_words(section: Section) -> str:
     """Say what the scores over training are."""
-    trained = "mean of the last 100 training episodes, of all so far while there are fewer."
-    if not any(variant.evaluated for variant in section.variants):
-        return f"Score: {trained}"
-    others = [v.label for v in section.variants if not v.evaluated]
-    return "Score: mean of the latest evaluation." + (
-        f" {', '.join(others)}, without evaluations: {trained}" if others else ""
-    )
+    kinds: dict[ScoreKind, list[str]] = {}
+    for variant in section.variants:
+        kinds.setdefault(variant.score_kind, []).append(variant.label)
+    if len(kinds) == 1:
+        return f"Score: {SCORES[next(iter(kinds))].curve}."
+    return " ".join(f"Score of {', '.join(of)}: {SCORES[k].curve}." for k, of in kinds.items())
+
+
+def representation_words(runs: Iterable[RunData]) -> str:
+    """Name the layer whose health is shown."""
+    layers = dict.fromkeys(run.representation for run in runs if run.representation)
+    return f"the representation, the last hidden layer ({' or '.join(layers)})"
 
 
 def _seeds_caption(section: Section) -> str:
@@ -215,34 +217,35 @@ def _seeds_caption(section: Section) -> str:
     )
 
 
-def rank_label(section: Section) -> str:
-    """Return the axis label of ranks, with the highest possible where all have the same."""
+def axis_label(section: Section, measure: str) -> str:
+    """Return a measure's unit; with ranks the highest possible, where all have the same."""
+    unit = MEASURES[measure].unit
+    if measure != "effective_rank":
+        return unit
     full = {r for run in section.runs for r in finite(run.health["full_rank"])}
-    return f"directions (of {full.pop():g})" if len(full) == 1 else "directions"
+    return f"{unit} (of {full.pop():g})" if len(full) == 1 else unit
 
 
 def _table(section: Section) -> str:
-    columns: dict[str, Callable[[Variant], str]] = {
-        "variant": lambda v: v.label,
-        "score by seed": lambda v: " · ".join(_seed_cell(run) for run in v.runs),
-        "score": lambda v: _cell(v, "score", number),
-        "greedy score": lambda v: _cell(v, "greedy", number),
-        "dormant": lambda v: _cell(v, "dormant_fraction", percent),
-        "effective rank": _rank_cell,
-        "hidden bias": lambda v: _cell(v, "hidden_bias_share", percent),
-        "steps/s": lambda v: _cell(v, "steps_per_second", number),
+    variants = section.variants
+    kinds: dict[ScoreKind, None] = dict.fromkeys(variant.score_kind for variant in variants)
+    cells = {
+        "variant": [v.label for v in variants],
+        "score by seed": [" · ".join(_seed_cell(run) for run in v.runs) for v in variants],
     }
-    cells = {name: [cell(v) for v in section.variants] for name, cell in columns.items()}
+    for key in ("score", "training_score", *HEALTH, "steps_per_second"):
+        if key == "training_score" and set(kinds) == {"training"}:
+            continue  # it is the score
+        cell = _rank_cell if key == "effective_rank" else partial(_cell, measure=key)
+        cells[MEASURES[key].column] = [cell(v) for v in variants]
     cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
-    kind = "means of the last 100 episodes (of all, where there are fewer)"
-    if any(variant.evaluated for variant in section.variants):
-        kind = "those of the evaluations in the last 5 % of training, or of the last one"
     caption = (
-        f"At the end, means over the finished seeds. Scores are {kind}, health is that of the "
-        "last diagnosis."
+        "At the end, means over the finished seeds. Score: "
+        f"{', or '.join(SCORES[kind].final for kind in kinds)}; health is that of the last "
+        "diagnosis."
     )
-    if "greedy score" in cells:
-        caption += f" Greedy scores are those {_GREEDY}."
+    if "training score" in cells:
+        caption += f" Training score: {SCORES['training'].final}."
     return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
 
 
@@ -252,20 +255,22 @@ def _seed_cell(run: RunData) -> str:
     return told if run.finished else f"({told} at {run.reached:,} steps)"
 
 
-def _cell(variant: Variant, measure: str, text: Callable[[float], str]) -> str:
+def _cell(variant: Variant, measure: str) -> str:
     sound = finite(variant.finals(measure))
-    return text(float(sound.mean())) if sound.size else "–"
+    return MEASURES[measure].text(float(sound.mean())) if sound.size else "–"
 
 
 def _rank_cell(variant: Variant) -> str:
-    rank, full = (_cell(variant, name, number) for name in ("effective_rank", "full_rank"))
+    rank, full = (_cell(variant, name) for name in ("effective_rank", "full_rank"))
     return rank if "–" in (rank, full) else f"{rank} / {full}"
 
 
 def contribution_bars(section: Section) -> dict[str, dict[str, float]]:
     """Return what the next layer receives at the end, as shares; of variants that have it all."""
     shares = {
-        v.label: {part: finite(v.finals(part.replace("contribution", "share"))) for part in PARTS}
+        v.label: {
+            part: finite(v.finals(share)) for part, share in zip(PARTS, PART_SHARES, strict=True)
+        }
         for v in section.variants
     }
     return {
@@ -276,14 +281,11 @@ def contribution_bars(section: Section) -> dict[str, dict[str, float]]:
 
 
 def _hidden_bias(section: Section, styles: Mapping[str, VariantStyle]) -> str:
-    lines = health_percent(section, styles, "hidden_bias_share")
-    if not lines:
+    panels = _health_panels(section, styles, ["hidden_bias_share"])
+    if not panels:
         return ""
     bars = contribution_bars(section)
-    drawn = _figure(
-        figures.curves(lines, "Hidden bias", "share of contribution (%)", from_zero=True),
-        f"{section.name}: hidden bias over training",
-    )
+    drawn = _figure(figures.curves(*panels[0]), f"{section.name}: hidden bias over training")
     if bars:
         drawn += _figure(figures.contributions(bars), f"{section.name}: parts at the end")
     absent = [v.label for v in section.variants if v.label not in bars]
@@ -304,22 +306,21 @@ class Density(NamedTuple):
 
 
 def densities(section: Section) -> list[list[Density]]:
-    """Return for each variant the grids of one of its seeds, a tenth of the way and last."""
+    """Return for each variant the grids of one of its seeds, early on and last."""
     found = []
     for variant in section.variants:
         run = next((run for run in variant.runs if run.snapshots), None)
         if run is None:
             continue
-        last = "how it ended" if run.finished else "so far"
-        whens = ["a tenth of the way", last] if len(run.snapshots) > 1 else [last]
         found.append(
             [
                 Density(
                     f"{section.name}: {variant.label} at step {step}",
-                    f"{variant.label}, seed {run.seed}: {when} ({step:,} steps)",
+                    f"{variant.label}, seed {run.seed}: after {step / run.steps:.0%} of the budget "
+                    f"({step:,} steps)",
                     grid,
                 )
-                for (step, grid), when in zip(run.snapshots, whens, strict=True)
+                for step, grid in run.snapshots
             ]
         )
     return found
@@ -414,18 +415,10 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
 
 def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
     """Explain the words of a page about these runs."""
-    trained = "reward of a whole training episode, unclipped, exploration included. Every score "
-    trained += "here is a mean of the last 100 such episodes, of all where there are fewer."
-    evaluated = "mean reward of an evaluation's whole episodes, played greedily and not learned "
-    evaluated += "from. A final score is the mean of the evaluations in the last 5 % of training, "
-    evaluated += "or the last one."
-    kinds = {run.evaluated for run in runs}
-    if len(kinds) > 1:
-        evaluated = f"Of runs with evaluations: {evaluated} Of the others: {trained}"
+    kinds = [kind for kind in SCORES if any(run.score_kind == kind for run in runs)]
+    score = " ".join(f"Of runs judged by {SCORES[k].of}: {SCORES[k].meaning}" for k in kinds)
     terms = {
-        "score": evaluated if True in kinds else trained,
-        "greedy score": "mean reward of whole episodes played by the greedy policy, which are not "
-        f"learned from: {_GREEDY}.",
+        "score": score if len(kinds) > 1 else SCORES[kinds[0]].meaning,
         "seed": "a repetition with other random numbers. A difference smaller than that between "
         "seeds says nothing.",
         "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "
@@ -437,6 +430,4 @@ def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
             measures = guide(run.threshold, run.delta)
             terms |= {m: measures[m] for m in ("dormant", "effective rank", "hidden bias")}
             break
-    if not any(run.greedy.values.size for run in runs):
-        del terms["greedy score"]
     return terms

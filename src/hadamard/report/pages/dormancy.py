@@ -10,7 +10,8 @@ import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, Section
-from hadamard.report.pages.reading import finite, percent
+from hadamard.report.measures import percent
+from hadamard.report.pages.reading import finite
 from hadamard.report.pages.run_tables import mean_of, told
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats

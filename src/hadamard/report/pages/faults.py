@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import RunData, Section, Variant, changed
+from hadamard.report.measures import SCORES
 from hadamard.report.pages.comparison import damage
 from hadamard.report.pages.reading import counted, notes
 
@@ -16,9 +18,11 @@ def faults(found: Sequence[Section], troubles: Iterable[str] = ()) -> list[str]:
     told = [f"{_sentence(trouble)} The report goes on without it." for trouble in troubles]
     told += damage(runs)
     told += _limits(found)
+    told += _different_protocols(runs)
     for section in found:
         told += _different_settings(section)
         told += _missing_seeds(section)
+        told += _different_scores(section)
     told += _without_health(runs)
     told += _missing_variants(found)
     commits = dict.fromkeys(run.commit or "not recorded" for run in runs)
@@ -69,12 +73,36 @@ def _different_settings(section: Section) -> list[str]:
         if len(variants) > 1:
             first, *others = (variant.runs[0].spec for variant in variants)
             differing = dict.fromkeys(name for spec in others for name in changed(first, spec))
+            if not differing:
+                continue  # another protocol or kind of score, which is told of all runs
             told.append(
                 f"{section.name}: runs of the same variant have different settings "
                 f"({', '.join(differing)}); they are shown as {counted(len(variants), 'variant')}, "
                 f"not as seeds of one: {' | '.join(v.label for v in variants)}."
             )
     return told
+
+
+def _different_protocols(runs: Sequence[RunData]) -> list[str]:
+    """Say if runs were trained under different versions of the protocol."""
+    protocols = Counter(run.protocol for run in runs)
+    if len(protocols) == 1:
+        return []
+    shown = ", ".join(f"{counted(protocols[v], 'run')} of version {v}" for v in sorted(protocols))
+    return [
+        f"The runs are of {len(protocols)} versions of the training protocol ({shown}): their "
+        "numbers do not compare, and runs of different versions are never seeds of one variant."
+    ]
+
+
+def _different_scores(section: Section) -> list[str]:
+    """Say if a section's variants are not judged by the same kind of score."""
+    kinds = dict.fromkeys(SCORES[variant.score_kind].of for variant in section.variants)
+    if len(kinds) == 1:
+        return []
+    return [
+        f"{section.name}: scores are of {' and of '.join(kinds)}, by variant, and do not compare."
+    ]
 
 
 def _missing_seeds(section: Section) -> list[str]:

@@ -23,14 +23,16 @@ from hadamard.report.draw import charts, figures
 from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle
 from hadamard.report.draw.pictures import Picture, draw_all
+from hadamard.report.measures import HEALTH, MEASURES, number
 from hadamard.report.pages import beside_paper, run_tables
 from hadamard.report.pages.comparison import (
     DENSITIES_TEXT,
     DefaultOf,
+    axis_label,
     contribution_bars,
     densities,
-    rank_label,
     reading_html,
+    representation_words,
     score_words,
     styles_of,
     terms_of,
@@ -39,7 +41,7 @@ from hadamard.report.pages.comparison import (
 from hadamard.report.pages.document import inline, svg, terms_html, write_document
 from hadamard.report.pages.dormancy import dormancy_table
 from hadamard.report.pages.faults import faults
-from hadamard.report.pages.reading import counted, number, other_budget, spanned
+from hadamard.report.pages.reading import counted, other_budget, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics.together import Together, combine
@@ -61,11 +63,6 @@ _AGGREGATE_TERMS = {
     "the better.",
     "no difference shown": "there are too few seeds, the intervals overlap, or that of the "
     "probability of improvement contains 0.5. It does not mean that there is no difference.",
-}
-_HEALTH: dict[str, tuple[str, str, float]] = {
-    "dormant_fraction": ("Dormant neurons", "share of the layer (%)", 100),
-    "effective_rank": ("Effective rank", "directions", 1),
-    "hidden_bias_share": ("Hidden bias", "share of contribution (%)", 100),
 }
 
 
@@ -353,16 +350,15 @@ class _Report:
 
     def _health(self) -> str:
         parts = []
-        for measure, (title, unit, factor) in _HEALTH.items():
-            drawn = ""
+        for measure in HEALTH:
+            title, factor, drawn = MEASURES[measure].title, MEASURES[measure].factor, ""
             for section in self.sections:
                 curves = [(v.label, *v.health_curve(measure)) for v in section.variants]
                 lines = self._lines((name, at, factor * values) for name, at, values in curves)
                 if lines:
-                    label = rank_label(section) if measure == "effective_rank" else unit
                     drawn += self._chart(
-                        Chart(f"{slug(title)}-{slug(section.name)}", section.name, label, lines,
-                              from_zero=True)
+                        Chart(f"{slug(title)}-{slug(section.name)}", section.name,
+                              axis_label(section, measure), lines, from_zero=True)
                     )  # fmt: skip
             if drawn:
                 parts.append(f'<h3>{title}</h3><div class="charts">{drawn}</div>')
@@ -386,9 +382,8 @@ class _Report:
             parts.append(f'{head}<div class="charts">{received}</div>')
         if not parts:
             return "<p>No run has a health stream, so nothing is known of it.</p>"
-        return "<p>Measured on the representation, the last diagnosed hidden layer.</p>" + "".join(
-            parts
-        )
+        measured = escape(f"Measured on {representation_words(self.runs)}.")
+        return f"<p>{measured}</p>{''.join(parts)}"
 
     def _densities(self) -> str:
         shown: dict[str, str] = {}
@@ -402,7 +397,7 @@ class _Report:
                 whens = ["first", "last"] if len(of_variant) > 1 else ["last"]
                 drawn = (
                     self._figure(
-                        partial(figures.kde_grid, density.grid.thinned(80)),
+                        partial(figures.kde_grid, density.grid),
                         f"kde-{slug(section.name)}-{place}-{when}",
                         density.caption,
                     )

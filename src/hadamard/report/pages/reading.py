@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from hadamard.report.data.runs import FloatArray, Section, Variant, changed
+from hadamard.report.measures import HEALTH, MEASURES, Measure
 
 # Full separation of the seeds that is rarer than this among equal variants counts as a result.
 _SURPRISING = 0.05
@@ -18,38 +18,8 @@ _FEW_SEEDS = 10
 _SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
 
 
-def number(value: float) -> str:
-    """Write a score: three digits, or all digits before the point; whole numbers as they are.
-
-    Examples:
-        >>> number(12345.6), number(0.4001), number(-0.01234), number(23.0)
-        ('12,346', '0.400', '-0.0123', '23')
-    """
-    if abs(value) >= 999.5 or float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:#.3g}".rstrip(".")
-
-
-def percent(value: float) -> str:
-    """Write a share."""
-    return f"{value:.1%}"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A final number of a run, and the words for it."""
-
-    key: str
-    name: str
-    text: Callable[[float], str]
-    above: str
-    below: str
-
-
-_SCORE = Measure("score", "final score", number, "higher", "lower")
-_DORMANT = Measure("dormant_fraction", "dormant neurons", percent, "more", "fewer")
-_RANK = Measure("effective_rank", "effective rank", number, "higher", "lower")
-_HIDDEN_BIAS = Measure("hidden_bias_share", "hidden bias", percent, "larger", "smaller")
+_SCORE = MEASURES["score"]
+_DORMANT, _RANK, _HIDDEN_BIAS = (MEASURES[key] for key in HEALTH)
 _HEALTH = (_DORMANT, _RANK, _HIDDEN_BIAS)
 
 
@@ -184,7 +154,7 @@ def notes(section: Section) -> list[str]:
     told = []
     for run in section.runs:
         if not run.finished:
-            share = min(run.reached / run.steps, 1)
+            share = min(run.reached / run.horizon, 1)
             told.append(
                 f"{run.label}, seed {run.seed}, is not finished ({share:.0%} of its steps): the "
                 "curves show it, the final numbers leave it out."

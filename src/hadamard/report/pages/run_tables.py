@@ -10,19 +10,14 @@ import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, RunData, Section
+from hadamard.report.measures import HEALTH, MEASURES, SCORES, number
 from hadamard.report.pages.comparison import command
-from hadamard.report.pages.reading import finite, number, percent
+from hadamard.report.pages.reading import finite
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics.estimates import Estimate, mean_curve
 from hadamard.report.statistics.together import Together
 
-_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "score": ("score", number),
-    "dormant_fraction": ("dormant", percent),
-    "effective_rank": ("effective rank", number),
-    "hidden_bias_share": ("hidden bias", percent),
-    "steps_per_second": ("steps/s", number),
-}
+_SHOWN = ("score", *HEALTH, "steps_per_second")
 
 
 def mean_of(values: FloatArray, *, share: bool = False) -> Estimate:
@@ -60,15 +55,17 @@ def results(found: Sequence[Section]) -> Table:
                 add(columns, "variant", variant.label)
             seeds, finished = len(variant.runs), len(variant.finished)
             add(shown, "seeds", str(seeds) if seeds == finished else f"{finished} of {seeds}")
-            add(data, "score_of", "evaluations" if variant.evaluated else "training episodes")
+            add(data, "score_of", SCORES[variant.score_kind].of)
             add(data, "seeds", seeds)
             add(data, "finished", finished)
-            for measure, (name, text) in _MEASURES.items():
+            for measure in _SHOWN:
+                text = MEASURES[measure].text
                 values = finite(variant.finals(measure))
-                estimate = mean_of(values, share=text is percent)
+                estimate = mean_of(values, share=MEASURES[measure].share)
                 # The interval of what is not compared would only be in the way.
                 bare = measure == "steps_per_second"
-                add(shown, name, told(Estimate(estimate.value, *2 * [math.nan]), text) if bare
+                add(shown, MEASURES[measure].column,
+                    told(Estimate(estimate.value, *2 * [math.nan]), text) if bare
                     else told(estimate, text))  # fmt: skip
                 for bound, value in zip(Estimate._fields, estimate, strict=True):
                     add(data, measure if bound == "value" else f"{measure}_{bound}", value)
@@ -126,15 +123,17 @@ def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any])
         "task": [run.env for run in runs],
         "seed": [str(run.seed) for run in runs],
         "state": [
-            "finished" if run.finished else f"{min(run.reached / run.steps, 1):.0%} done"
+            "finished" if run.finished else f"{min(run.reached / run.horizon, 1):.0%} done"
             for run in runs
         ],
         "score": [_or_dash(run.final("score"), number) for run in runs],
         "device": [run.machine or "–" for run in runs],
-        "steps/s": [_or_dash(run.steps_per_second, number) for run in runs],
+        MEASURES["steps_per_second"].column: [
+            _or_dash(run.steps_per_second, number) for run in runs
+        ],
         "wall time": [_or_dash(run.seconds, _duration) for run in runs],
         "commit": [_short_commit(run.commit) for run in runs],
-        "folder": [run.path.name for run in runs],
+        "folder": [run.name for run in runs],
     }
     versions = dict.fromkeys(name for run in runs for name in run.versions)
     data: dict[str, list[Any]] = {
@@ -147,12 +146,13 @@ def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any])
         "steps": [run.steps for run in runs],
         "reached": [run.reached for run in runs],
         "score": [run.final("score") for run in runs],
-        "score_of": ["evaluations" if r.evaluated else "training episodes" for r in runs],
-        "greedy_score": [run.final("greedy") for run in runs],
+        "score_of": [SCORES[run.score_kind].of for run in runs],
         **{
             name: [run.final(name) for run in runs]
-            for name in ("dormant_fraction", "effective_rank", "full_rank", "hidden_bias_share")
+            for name in ("training_score", "greedy_score", *HEALTH, "full_rank")
         },
+        "representation": [run.representation for run in runs],
+        "protocol": [run.protocol for run in runs],
         "device": [run.machine for run in runs],
         "steps_per_second": [run.steps_per_second for run in runs],
         "seconds": [run.seconds for run in runs],

@@ -1,0 +1,127 @@
+"""Packed runs: a run's record as one small file, compressed JSON with a format and a checksum.
+
+Two lines, as `zcat` shows them: a head (format, schema, checksum of the second line) and the
+record, with the densities that figures show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import Any
+
+from hadamard.core.run import Run, RunError, sync_folder
+from hadamard.report.data.thin import Record, thinned, thinned_densities
+
+SUFFIX = ".hrun"
+FORMAT = "hadamard packed run"
+SCHEMA = 1
+"""Rises when a reader of the old schema would read the new one wrong, or not at all."""
+LARGEST = 32 * 2**20
+"""The most bytes a packed run may have, compressed or not: they are a thousandth of it."""
+_GZIP = 31  # zlib's name for a gzip container
+
+
+class PackedError(RunError):
+    """A packed run that cannot be read; the message names the file and what to do."""
+
+
+def record_of(folder: Path) -> Record:
+    """Read a run's folder as the record that is packed."""
+    record = thinned(Run.open(folder))
+    record["densities"] = thinned_densities(folder, record["spec"]["train.steps"])
+    # The file may go anywhere; where the folder was says nothing there.
+    record["troubles"] = [
+        trouble.replace(str(folder), record["name"]) for trouble in record["troubles"]
+    ]
+    return record
+
+
+def packed(record: Record) -> bytes:
+    """Return a record as the bytes of a packed run; equal records give equal bytes."""
+    body = _line(record)
+    head = {"format": FORMAT, "schema": SCHEMA, "sha256": hashlib.sha256(body).hexdigest()}
+    compressor = zlib.compressobj(9, zlib.DEFLATED, _GZIP)
+    return compressor.compress(_line(head) + body) + compressor.flush()
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def read_packed(path: Path) -> Record:
+    """Read a packed run; its fields are checked by whoever uses them."""
+    try:
+        # Not to wait for a pipe; what a link given by name points to is read.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PackedError(f"{path} is not a file: name a packed run or a run's folder")
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise PackedError(f"{path} cannot be read: {error.strerror}") from error
+    return unpacked(data, path)
+
+
+def unpacked(data: bytes, path: Path) -> Record:
+    """Return the record in the bytes of a packed run; ``path`` is what errors name."""
+    remedy = "pack the run again, or leave the file out"
+    decompressor = zlib.decompressobj(_GZIP)
+    try:
+        text = decompressor.decompress(data, LARGEST + 1)
+    except zlib.error as error:
+        raise PackedError(f"{path} is damaged or no packed run ({error}): {remedy}") from error
+    if len(text) > LARGEST or len(data) > LARGEST:
+        raise PackedError(
+            f"{path} holds more than {LARGEST:,} bytes, which no packed run does: {remedy}"
+        )
+    first, _, body = text.partition(b"\n")
+    head = _object(first)
+    if head is None or head.get("format") != FORMAT:
+        raise PackedError(f"{path} is damaged or no packed run: {remedy}")
+    schema = head.get("schema")
+    if not isinstance(schema, int) or schema != SCHEMA:
+        newer = isinstance(schema, int) and schema > SCHEMA
+        raise PackedError(
+            f"{path} is a packed run of schema {schema!r}, and this version reads {SCHEMA}: "
+            + ("update hadamard, or leave the file out" if newer else remedy)
+        )
+    if not decompressor.eof:
+        raise PackedError(f"{path} is cut off: {remedy}")
+    if hashlib.sha256(body).hexdigest() != head.get("sha256") or decompressor.unused_data:
+        raise PackedError(f"{path} is damaged (its checksum is another): {remedy}")
+    record = _object(body)
+    if record is None:
+        raise PackedError(f"{path} holds no record of a run: {remedy}")
+    return record
+
+
+def _object(line: bytes) -> Record | None:
+    """Return a line's JSON object; None if it is none."""
+    try:
+        value = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def write_packed(path: Path, data: bytes) -> None:
+    """Write a packed run whole or not at all; a link in the file's place is replaced."""
+    part = path.with_name(f".{path.name}.part")
+    with contextlib.suppress(FileNotFoundError):
+        part.unlink()  # left by a crash
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(part, flags, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    sync_folder(path.parent)
