@@ -33,9 +33,9 @@ def select(
 ) -> dict[str, PanelRuns]:
     """Return the runs of each panel of an experiment at a scale, by algorithm."""
     wanted: dict[tuple[str, str], list[tuple[Arm, Mapping[str, Any]]]] = {}
-    for arm, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
+    for known, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
         settings = flattened(to_dict(job.spec))
-        wanted.setdefault((job.algorithm, job.spec.env), []).append((arm, settings))
+        wanted.setdefault((job.algorithm, job.spec.env), []).append((known, settings))
     found = {}
     for panel in experiment.at(scale, share, until):
         chosen = paper.chosen(panel.tasks, tasks)

@@ -115,7 +115,7 @@ class Composition(Protocol):
 def compose(drawing: Drawing) -> Composed:
     """Make an experiment's figure and tables by the composition it names."""
     name = f"{__name__}.{drawing.experiment.composition}"
-    module: Composition = importlib.import_module(name)  # type: ignore[assignment]
+    module: Composition = importlib.import_module(name)
     return module.compose(drawing)
 
 
@@ -139,7 +139,7 @@ def score_words(data: PanelRuns) -> str:
 
 def axis(data: PanelRuns, measure: str) -> str:
     """Return the words of an axis that shows a measure of all tasks."""
-    return score_axis(data) if measure == SCORE else MEASURES[measure].unit
+    return "\n".join(score_axis(data).split(", ")) if measure == SCORE else MEASURES[measure].unit
 
 
 def factor(measure: str) -> float:
@@ -189,6 +189,11 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
         shown.pop("algorithm", None)
     caption = f"{drawing.experiment.place}: numbers at the end, with 95 % intervals over seeds"
     return Table("numbers", caption, shown, data)
+
+
+def title(measure: str) -> str:
+    """Return the head of a chart of a measure."""
+    return "Score" if measure == SCORE else MEASURES[measure].title
 
 
 def measure_words(data: PanelRuns, measure: str) -> str:

@@ -12,11 +12,12 @@ from hadamard.report.compositions import (
     factor,
     line,
     numbers_table,
+    score_axis,
+    title,
 )
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw import charts
 from hadamard.report.draw.charts import Chart
-from hadamard.report.measures import MEASURES
 from hadamard.report.statistics import estimates
 from hadamard.report.statistics.estimates import Band
 from hadamard.report.statistics.panel import SCORE
@@ -35,15 +36,15 @@ def compose(drawing: Drawing) -> Composed:
         labels = [arm.label for arm in plot.arms] or data.shown
         steps, bands = data.band(plot.measure, labels, drawing.shading)
         times = factor(plot.measure)
-        title = plot.title or MEASURES[plot.measure].title
+        head = plot.title or title(plot.measure)
         if drawing.several() and not plot.title:
-            title = f"{algorithm_name(plot.algorithm)}: {title.lower()}"
+            head = f"{algorithm_name(plot.algorithm)}: {head.lower()}"
         if data.end < data.panel.steps:
-            title += f"\n{data.budget_words}"
+            head += f"\n{data.budget_words}"
         shown.append(
             Chart(
                 f"plot-{number}",
-                title,
+                head,
                 axis(data, plot.measure),
                 [
                     line(label, styles[label], steps, Band(*(times * part for part in band)))
@@ -62,10 +63,10 @@ def _caption(drawing: Drawing) -> str:
     told = []
     for plot in drawing.experiment.plots:
         data = drawing.panels[plot.algorithm]
-        name = plot.title or MEASURES[plot.measure].title
+        name = plot.title or title(plot.measure)
         if plot.measure == SCORE:
             reading = estimates.AGGREGATES[data.panel.aggregations[0]].reading
-            told.append(f"{name}: {axis(data, SCORE)} ({reading}).")
+            told.append(f"{name}: {score_axis(data)} ({reading}).")
         else:
             aggregate = estimates.AGGREGATES[data.panel.health_aggregations[0]].label
             told.append(f"{name}: {aggregate} over tasks, of the representation.")

@@ -15,8 +15,6 @@ from hadamard.report.statistics.panel import PanelRuns, steps_words
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_POINTS = 80
-
 
 def compose(drawing: Drawing) -> Composed:
     """Draw one seed's grids side by side."""
@@ -44,7 +42,7 @@ def _grids(drawing: Drawing, data: PanelRuns) -> dict[str, KdeGrid]:
                     if snapshot is not None:
                         step, grid = snapshot
                         name = f"{label} after {steps_words(step)} steps, seed {run.seed}"
-                        found[name] = grid.thinned(_POINTS)
+                        found[name] = grid
     return found
 
 
@@ -57,15 +55,14 @@ def _at(run: RunData, step: float) -> tuple[int, KdeGrid] | None:
 
 def _draw(grids: dict[str, KdeGrid], footer: str) -> Figure:
     words = textwrap.wrap(footer, 150)
-    figure = new_figure(5.2 * max(1, len(grids)), 5.6 + 0.15 * len(words))
-    figure.set_layout_engine("none")
+    figure = new_figure(5.8 * max(1, len(grids)), 6 + 0.15 * len(words), (0.1, 0.1, 0.1, 0.1))
     if not grids:
         figure.text(0.5, 0.5, "no densities were written yet", ha="center", color="#555555")
     height = figure.get_figheight()
     foot = 0.55 + 0.15 * len(words)
     parts: Any = figure.subfigures(1, max(1, len(grids)), squeeze=False)[0]
     for part, (name, grid) in zip(parts, grids.items(), strict=False):
-        draw_densities(part, grid, bottom=foot / height, top=1 - 0.62 / height)
+        draw_densities(part, grid, bottom=foot / height, top=1 - 0.7 / height)
         part.suptitle(name, fontsize=10.5, y=1 - 0.12 / height)
         part.supxlabel("activation", fontsize=9, y=(0.12 + 0.15 * len(words)) / height)
         part.supylabel("density", fontsize=9)

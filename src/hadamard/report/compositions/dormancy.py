@@ -49,7 +49,7 @@ def compose(drawing: Drawing) -> Composed:
         if stated.measure == _MEASURE
     }
     marks = [
-        Mark(label, *(100 * bound for bound in found), paper=100 * stated[label])
+        Mark(label, 100 * found.value, 100 * found.low, 100 * found.high, 100 * stated[label])
         for row, (_, _, plain, hr, _) in _present(rows)
         for label, found in ((plain, row.without), (hr, row.measured))
     ]

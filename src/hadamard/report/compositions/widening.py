@@ -67,7 +67,7 @@ def compose(drawing: Drawing) -> Composed:
         if relative:
             paper[data.panel.baseline.label] = 1.0
         marks[f"{algorithm_name(algorithm)}\n{unit}"] = [
-            Mark(row, *(cell.value or (np.nan,) * 3), paper=paper.get(arm.label))
+            Mark(row, *(cell.value or (np.nan,) * 3), paper.get(arm.label))
             for (row, cell), arm in zip(cells[algorithm].items(), data.panel.arms, strict=False)
         ]
     caption = (

@@ -168,14 +168,14 @@ def small_multiples(
     """
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
-    width = max(columns * cell[0] + 0.3, 4.2)
+    width = max(columns * cell[0] + 0.4, 4.2)
     per_row = max(1, int(width / (0.45 + 0.075 * max(map(len, legend), default=1))))
     legend_rows = math.ceil(len(legend) / per_row)
     words = textwrap.wrap(footer, int(width * 16))
     bottom = 0.5 + 0.15 * len(words) + (0.08 if words else 0)
     top = 0.42 + 0.22 * legend_rows
     height = rows * cell[1] + bottom + top - 0.5
-    figure = new_figure(width, height, (0.66, 0.18, bottom, top))
+    figure = new_figure(width, height, (0.8, 0.18, bottom, top))
     figure.subplots_adjust(wspace=0.85 / cell[0], hspace=0.78 / cell[1])
     grid = figure.subplots(rows, columns, squeeze=False)
     small = cell[0] < 2.2

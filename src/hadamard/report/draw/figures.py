@@ -166,7 +166,7 @@ def draw_densities(
     """Draw the cells of a grid of densities into a figure or a part of one."""
     count = len(grid.neurons)
     columns = min(4, count)
-    figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.65)
+    figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.75)
     cells = np.atleast_1d(figure.subplots(math.ceil(count / columns), columns)).ravel()
     for cell in cells[count:]:
         cell.set_visible(False)
@@ -185,7 +185,7 @@ def draw_densities(
         cell.set_yticks([])
         cell.tick_params(labelsize=7, length=2)
         cell.set_title(
-            f"neuron {grid.neurons[i]}, peak {density.max():.3g}", fontsize=7.5, color="#222", pad=3
+            f"neuron {grid.neurons[i]}, peak {density.max():.3g}", fontsize=6.5, color="#222", pad=3
         )
         for spine in cell.spines.values():
             spine.set_color(RED if grid.dormant[i] else "#c8ccd2")

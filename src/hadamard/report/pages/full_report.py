@@ -24,7 +24,7 @@ from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle
 from hadamard.report.draw.pictures import Picture, draw_all
 from hadamard.report.measures import HEALTH, MEASURES, number
-from hadamard.report.pages import beside_paper, run_tables
+from hadamard.report.pages import run_tables
 from hadamard.report.pages.comparison import (
     DENSITIES_TEXT,
     DefaultOf,
@@ -130,7 +130,6 @@ class _Report:
             "The representation": self._health,
             "Single neurons": self._densities,
             "Task by task": self._multiples,
-            "Beside the paper": self._paper,
             "Runs": self._what_was_run,
             "How to read this": self._terms,
         }
@@ -433,18 +432,6 @@ class _Report:
     def _legend(self, shown: Iterable[Chart]) -> dict[str, VariantStyle]:
         labels = {line.label for chart in shown for line in chart.lines}
         return {label: style for label, style in self.styles.items() if label in labels}
-
-    def _paper(self) -> str:
-        found = beside_paper.paper_table(self.sections)
-        if found is None:
-            return ""
-        table, notes = found
-        told = "".join(f"<p>{escape(note)}</p>" for note in notes)
-        return (
-            told
-            + self._table(table, "words paper")
-            + '<p class="caption">Intervals: 95 %, bootstrap.</p>'
-        )
 
     def _what_was_run(self) -> str:
         runs = [run for section in self.sections for run in section.runs]

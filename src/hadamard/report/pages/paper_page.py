@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from hadamard import __version__
 from hadamard.report import compositions
@@ -19,6 +20,7 @@ from hadamard.report.pages.document import inline, write_document
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import claims
 from hadamard.report.statistics.claims import Row
+from hadamard.report.statistics.decision import Verdict
 from hadamard.report.statistics.panel import PanelRuns, steps_words
 
 _STYLE = """
@@ -36,7 +38,11 @@ _STYLE = """
 .cards p { margin: .2rem 0; font-size: .88rem; }
 .missing { color: var(--soft); font-style: italic; }
 """
-_KIND = {"supported": "yes", "not supported": "no", "undecided": "open"}
+_KIND: Mapping[Verdict, str] = {
+    "supported": "yes",
+    "not supported": "no",
+    "undecided": "open",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Entry:
     name: str
     place: str
     shows: str
-    verdicts: Counter[str]
+    verdicts: Counter[Verdict]
     drawn: bool
     """Whether there were any runs to draw."""
 
@@ -135,7 +141,7 @@ def claims_table(rows: Sequence[Row], place: str) -> Table:
         "ours": [ours_words(row) for row in rows],
         "verdict": [row.verdict for row in rows],
     }
-    data = {
+    data: dict[str, list[Any]] = {
         "algorithm": [row.algorithm for row in rows],
         "claim": [row.text for row in rows],
         "kind": [row.kind for row in rows],

@@ -12,14 +12,14 @@ import numpy as np
 
 from hadamard.report.data.runs import FloatArray
 from hadamard.report.statistics import decision
-from hadamard.report.statistics.decision import Difference, Judgement
+from hadamard.report.statistics.decision import Judgement
 from hadamard.report.statistics.estimates import Estimate
 from hadamard.report.statistics.panel import SCORE, ByTask, PanelRuns, generator
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Claim, Experiment, Stated
 
-UNMEASURED = "undecided"
+UNMEASURED: decision.Verdict = "undecided"
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,9 @@ def _claim(claim: Claim, data: PanelRuns) -> Row:
         )
     if claim.kind == "equal":
         margin = claim.by if in_percent else claim.by / 100
+        found = dataclasses.replace(found, of="change")  # a level is compared with 0
         return row(found.estimate, decision.judge_equality(found, margin))
-    return row(found.estimate, decision.judge_direction(found, claim.kind, by=claim.by))
+    return row(found.estimate, decision.judge_direction(found, claim.kind, beyond=claim.by))
 
 
 def _stated(stated: Stated, data: PanelRuns) -> Row:
@@ -149,9 +150,3 @@ def _only(values: ByTask, tasks: Sequence[str]) -> ByTask:
 def _slowdown(ours: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray]) -> ByTask:
     """Return how many times as long a run of ours takes, by task; of each seed of ours."""
     return {task: np.asarray(theirs[task].mean() / ours[task]) for task in ours if task in theirs}
-
-
-def shifted(found: Difference, by: float) -> Difference:
-    """Return a difference less a number."""
-    estimate = Estimate(*(bound - by for bound in found.estimate))
-    return dataclasses.replace(found, estimate=estimate)

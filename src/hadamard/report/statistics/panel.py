@@ -329,10 +329,10 @@ def steps_words(steps: float) -> str:
     """Write a number of steps.
 
     Examples:
-        >>> steps_words(2_000_000), steps_words(2_500_000), steps_words(300_000), steps_words(250)
-        ('2 M', '2.5 M', '300 k', '250')
+        >>> steps_words(2_500_000), steps_words(300_000), steps_words(2_048), steps_words(250)
+        ('2.5 M', '300 k', '2,048', '250')
     """
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if steps >= size:
-            return f"{steps / size:.4g} {letter}"
-    return f"{steps:.0f}"
+        if steps >= size and 100 * steps % size == 0:
+            return f"{steps / size:g} {letter}"
+    return f"{steps:,.0f}"
