@@ -217,7 +217,10 @@ def test_stacked_frames_are_told_apart(algorithm: str) -> None:
 def test_every_layer_variant_learns(
     algorithm: str, variant: str, activation: str, task: str
 ) -> None:
-    agent = trained(algorithm, task, {"net.layer": variant, "net.activation": activation})
+    changes: dict[str, Any] = {"net.layer": variant, "net.activation": activation}
+    if algorithm == "ppo":  # at twice the rate, one value of ten is off now and then
+        changes["algo.learning_rate"] = 2.5e-3
+    agent = trained(algorithm, task, changes)
     obs, right = (SIGNS, [0, 1]) if task == "both" else sides(10)
     assert choices(agent, obs) == right
     assert value(agent, obs) == pytest.approx([1.0] * len(right), abs=0.15)
@@ -566,8 +569,37 @@ def test_the_learning_rate_falls_linearly_to_zero(algorithm: str) -> None:
     agent.after_update = lambda updates, obs: rates.append(agent.optimiser.param_groups[0]["lr"])
     sent(agent, played, 25)
     per_rollout = 2 * agent.config.epochs
-    assert rates[::per_rollout] == pytest.approx([0.01, 0.008, 0.006, 0.004, 0.002], rel=1e-12)
-    assert len(rates) == 5 * per_rollout
+    # PPO's with every rollout, as CleanRL's; PQN's with every update, as the JAX release's.
+    updates = range(5 * per_rollout)
+    done = [i // per_rollout / 5 if algorithm == "ppo" else i / len(updates) for i in updates]
+    assert rates == pytest.approx([0.01 * (1 - part) for part in done], rel=1e-12)
+
+
+def test_pqns_last_update_has_a_rate_where_rollouts_do_not_divide_the_steps() -> None:
+    changes = {"algo.num_envs": 4, "algo.rollout_steps": 5, "algo.minibatches": 2}
+    agent: Any = made("pqn", settings("pqn", "both", {**changes, "train.steps": 90}))[0]
+    agent.counters["updates"] = agent.total_updates - 1  # of the fifth rollout, at step 100
+    assert agent.total_updates == 20
+    assert agent.learning_rate == pytest.approx(agent.config.learning_rate / 20)
+
+
+def test_pqns_exploration_falls_from_rollout_to_rollout() -> None:
+    changes = {
+        "algo.num_envs": 4,
+        "algo.rollout_steps": 5,
+        "algo.minibatches": 2,
+        "algo.epsilon_fraction": 0.5,
+        "algo.epsilon_final": 0.2,
+        "train.steps": 200,
+    }
+    agent, played = made("pqn", settings("pqn", "both", changes))
+    seen: list[float] = []
+    act = agent.act
+    agent.act = lambda obs: (seen.append(agent.epsilon), act(obs))[1]  # type: ignore[method-assign]
+    sent(agent, played, 50)
+    # Half of 10 rollouts, 5 steps each.
+    of_rollouts = [1.0, 0.84, 0.68, 0.52, 0.36, *[0.2] * 5]
+    assert seen == pytest.approx([epsilon for epsilon in of_rollouts for _ in range(5)])
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
@@ -715,3 +747,50 @@ def test_learning_ahead_of_a_step_changes_nothing(
     assert ours.counters.values == theirs.counters.values
     for mine, other in zip(ours.network.parameters(), theirs.network.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_greedy_environments_change_nothing_in_training(groups: int, tmp_path: Path) -> None:
+    def run(name: str, **more: Any) -> tuple[Any, dict[str, list[dict[str, Any]]]]:
+        changes = {"run_dir": str(tmp_path / name), "train.steps": 1_280, "train.log_every": 100}
+        changes |= {"train.tensorboard": False, "device": "cpu", "train.env_groups": groups}
+        spec = settings("pqn", "both", {**changes, **more})
+        trainer = Trainer("pqn", overridden(spec, {"env": "minatar/breakout"}))
+        agent: Any = trainer.agent
+        look, rows = agent.look, set()
+
+        def look_at_each(obs: Tensor) -> dict[str, Tensor]:
+            # How many observations share a call may change the rounding of each.
+            rows.add(len(obs))
+            seen = [look(one) for one in obs.split(1)]
+            return {key: torch.cat([one[key] for one in seen]) for key in seen[0]}
+
+        agent.look = look_at_each
+        trainer.open(Run.create(tmp_path / name, {}), Quiet, resume=False)
+        for _ in trainer.loop(lambda: False):
+            pass
+        trainer.close()
+        run = Run.open(tmp_path / name)
+        agent.rows = rows
+        return agent, {name: list(run.rows(name)) for name in ("train", "episodes", "eval")}
+
+    alone, rows = run("alone", **{"train.greedy_envs": 0})
+    own, own_rows = run("own", **{"train.greedy_envs": 5, "train.greedy_call": "own"})
+    joined, joined_rows = run("joined", **{"train.greedy_envs": 5, "train.greedy_call": "joined"})
+    last = 8 // groups  # environments of the last group
+    assert (5 in own.rows, last + 5 in own.rows) == (True, False)
+    assert (5 in joined.rows, last + 5 in joined.rows) == (False, True)
+    assert len(joined_rows["eval"]) > 5
+    assert joined_rows == own_rows
+    assert rows == {**joined_rows, "eval": []}
+    assert joined.rollout.data["value"].shape == (8, 8)
+    for agent in (own, joined):
+        assert torch.equal(agent.random.generator.get_state(), alone.random.generator.get_state())
+        for mine, other in zip(agent.network.parameters(), alone.network.parameters(), strict=True):
+            assert torch.equal(mine, other)
+
+
+def test_only_pqn_acts_on_both_in_one_call(tmp_path: Path) -> None:
+    spec = settings("dqn", "both", {"train.greedy_envs": 2, "train.greedy_call": "joined"})
+    with pytest.raises(ValueError, match="--train.greedy-call joined: dqn cannot act greedily"):
+        Trainer("dqn", spec)

@@ -34,8 +34,9 @@ from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.replay import Batch, Draw, Replay
 from hadamard.core.returns import generalised_advantages, lambda_returns, successor_values
 from hadamard.core.rollout import Rollout
-from hadamard.core.run import Run, RunError
+from hadamard.core.run import PROTOCOL, Run, RunError
 from hadamard.core.schedule import linear
+from hadamard.core.scores import greedy_window_mean, greedy_window_means
 from hadamard.core.types import EnvSpec, Step
 from hadamard.layers import Branch, HadamardConv2d, HadamardLinear, variants
 from hadamard.layers.activations import ACTIVATIONS
@@ -209,6 +210,60 @@ def test_epsilon_is_the_share_of_random_actions() -> None:
     assert chisquare(counts, [3_000, 24_000, 3_000]).pvalue > 0.01
     action, seen = epsilon_greedy(second, torch.zeros(1, 1), 3, 1.0, generator)
     assert seen is None  # a lone explorer does not ask the network
+
+
+def test_greedy_rows_leave_the_others_chance_as_it_is() -> None:
+    def second(obs: Tensor) -> dict[str, Tensor]:
+        return {"action": torch.ones(len(obs), dtype=torch.int64)}
+
+    for count in (1, 40):
+        generators = [torch.Generator().manual_seed(0) for _ in range(2)]
+        plain, _ = epsilon_greedy(second, torch.zeros(count, 1), 3, 0.9, generators[0])
+        both, seen = epsilon_greedy(second, torch.zeros(count + 7, 1), 3, 0.9, generators[1], 7)
+        assert seen is not None
+        assert both.tolist() == [*plain.tolist(), *[1] * 7]
+        assert torch.equal(*(generator.get_state() for generator in generators))
+
+
+def by_hand(steps: list[int], scores: list[float], now: float, budget: float) -> float:
+    """The score of greedy games, game by game from the newest back."""
+    games = [(step, score) for step, score in zip(steps, scores, strict=True) if step <= now]
+    taken: list[float] = []
+    last = math.inf
+    for step, score in reversed(games):
+        late = step > now - 0.05 * budget
+        if not late and len(taken) >= 16 and step != last:
+            break
+        taken.append(score)
+        last = step
+    return sum(taken) / len(taken) if taken else math.nan
+
+
+def test_the_score_of_greedy_games_is_that_of_the_last_twentieth() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        count, budget = int(rng.integers(0, 120)), int(rng.integers(100, 4_000))
+        steps = sorted(int(step) for step in rng.integers(0, budget // 10 + 1, count) * 10)
+        scores = [float(score) for score in rng.integers(-50, 50, count)]
+        at = [0, budget // 3, budget // 2, budget]
+        expected = [by_hand(steps, scores, now, budget) for now in at]
+        np.testing.assert_allclose(greedy_window_means(steps, scores, at, budget), expected)
+        one = [greedy_window_mean(np.array(steps), np.array(scores), now, budget) for now in at]
+        np.testing.assert_array_equal(greedy_window_means(steps, scores, at, budget), one)
+    # A game at the window's very beginning is outside of it; sixteen later ones are enough.
+    steps, scores = [950, *range(951, 967)], [1e6, *range(16)]
+    assert greedy_window_mean(steps, scores, 1_000, 1_000) == 7.5
+    assert greedy_window_mean(steps[:-1], scores[:-1], 1_000, 1_000) == (1e6 + 105) / 16
+    with pytest.raises(ValueError, match="2 games ended and 1 have a score"):
+        greedy_window_mean([1, 2], [1.0], 5, 10)
+    with pytest.raises(ValueError, match="budget must be above 0, got 0"):
+        greedy_window_mean([1], [1.0], 5, 0)
+
+
+def test_scores_need_no_torch() -> None:
+    code = "import sys, hadamard.core.scores; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @dataclass
@@ -1027,6 +1082,34 @@ def test_another_configuration_is_refused_line_by_line(run: Run) -> None:
     run.finish({"score": None})
     with pytest.raises(RunError, match="is finished with these very settings"):
         Run.create(run.path, CONFIG)
+    # How far it is trained for now is no other setting.
+    further = {**CONFIG, "spec": {**CONFIG["spec"], "train": {"until": 70}}}
+    Run.create(run.path / "further", further).close()
+    further["spec"]["train"] = {"until": 90}
+    with pytest.raises(RunError, match=r"these very settings: .*/further --until 90`"):
+        Run.create(run.path / "further", further)
+
+
+def test_a_run_tells_the_protocol_it_was_trained_under(run: Run) -> None:
+    assert run.config["protocol"] == PROTOCOL == run.protocol == 2
+    config = run.config
+    del config["protocol"]
+    (run.path / "config.json").write_text(json.dumps(config))
+    assert Run.open(run.path).protocol == 1
+
+
+def test_a_finished_run_is_opened_for_more_steps(tmp_path: Path) -> None:
+    config = {"algorithm": "dqn", "spec": {"seed": 3, "train": {"steps": 100, "until": 40}}}
+    run = Run.create(tmp_path / "run", config)
+    run.finish({"steps": 40})
+    before = run.config
+    run.train_until(70)
+    assert run.done is None
+    before["spec"]["train"]["until"] = 70
+    assert run.config == before
+    run.train_until(70)  # again, as after a crash in between
+    assert run.config == before
+    run.close()
 
 
 def test_what_is_not_a_run_is_not_opened(tmp_path: Path, run: Run) -> None:
@@ -1064,6 +1147,11 @@ def test_cut_drops_later_rows_and_a_torn_line(run: Run) -> None:
     run.flush(to_disk=True)
     assert [row["step"] for row in run.rows("train")] == [0, 1, 2, 3]
     assert not (run.path / "health.jsonl").exists()
+    run.write("timing", {"step": 3})
+    run.flush()
+    run.cut(3, train=1)  # a stream of its own
+    assert [row["step"] for row in run.rows("train")] == [0, 1]
+    assert [row["step"] for row in run.rows("timing")] == [3]
     path.write_bytes(b'{"st\n{"step": 1}\n')
     with pytest.raises(RunError, match="line 1 of .*train.jsonl is damaged"):
         list(run.rows("train"))
@@ -1127,6 +1215,8 @@ def test_settings_come_back_from_json_and_foreign_ones_are_named() -> None:
         ({"redo.period": 0}, "--redo.period must be at least 1, got 0"),
         ({"seed": -1}, "--seed must not be negative, got -1"),
         ({"train.health_every": -5}, "--train.health-every must not be negative, got -5"),
+        ({"train.until": -1}, "--train.until must not be negative, got -1"),
+        ({"train.steps": 50, "train.until": 51}, "--train.until 51 is beyond --train.steps 50"),
         ({"redo.tau": -0.1}, "--redo.tau must not be negative, got -0.1"),
         ({"train.health_samples": 1}, "--train.health-samples must be at least 2, got 1"),
         ({"train.health_every": 100}, "--train.health-every 100 leaves no room for"),
@@ -1135,6 +1225,11 @@ def test_settings_come_back_from_json_and_foreign_ones_are_named() -> None:
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config.overridden(RunSpec(algo=None), changes).check()
+
+
+def test_the_horizon_is_what_is_trained_for_now() -> None:
+    assert TrainSpec(steps=90).horizon == 90
+    assert TrainSpec(steps=90, until=20).horizon == 20
 
 
 def test_an_unknown_name_gets_the_nearest_ones() -> None:

@@ -47,7 +47,7 @@ def paper_linear(x: Tensor, state: dict[str, Tensor], f: Callable[[Tensor], Tens
         if f"branches.{i}.norm.weight" in state:
             scale, shift = state[f"branches.{i}.norm.weight"], state[f"branches.{i}.norm.bias"]
             h = (h - h.mean(-1, keepdim=True)) / (
-                h.var(-1, unbiased=False, keepdim=True) + 1e-5
+                h.var(-1, unbiased=False, keepdim=True) + 1e-6
             ).sqrt()
             h = h * scale + shift
         out = out * f(h)
@@ -86,7 +86,7 @@ def test_conv_is_the_papers_product(norm: str | None, padding_mode: str) -> None
         if norm is not None:
             over = (1,) if norm == "layer" else (1, 2, 3)
             spread = h.var(over, unbiased=False, keepdim=True)
-            h = (h - h.mean(over, keepdim=True)) / (spread + 1e-5).sqrt()
+            h = (h - h.mean(over, keepdim=True)) / (spread + 1e-6).sqrt()
             h = h * state[f"branches.{i}.norm.weight"].view(-1, 1, 1)
             h = h + state[f"branches.{i}.norm.bias"].view(-1, 1, 1)
         expected = expected * torch.tanh(h)
@@ -344,7 +344,7 @@ def test_variants_compute_what_they_are_called() -> None:
     h = crelu.branch.affine(x)
     torch.testing.assert_close(crelu(x), torch.cat([F.relu(h), F.relu(-h)], dim=1))
     normed = layers.build("layernorm", recipe)
-    torch.testing.assert_close(normed(x), F.relu(F.layer_norm(normed.affine(x), (8,))))
+    torch.testing.assert_close(normed(x), F.relu(F.layer_norm(normed.affine(x), (8,), eps=1e-6)))
     stacked = layers.build("hadamard2", recipe)
     assert [type(part) for part in stacked] == [HadamardLinear, HadamardLinear]
     torch.testing.assert_close(stacked(x), stacked[1](stacked[0](x)))

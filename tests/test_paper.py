@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import re
 import shlex
@@ -141,6 +142,23 @@ def test_the_numbers_of_runs_are_the_papers(all_jobs: AllJobs) -> None:
             assert job.spec.env.startswith("minatar/" if discrete else "dmc-state/")
 
 
+def test_the_full_scale_has_published_budgets_on_minatar(all_jobs: AllJobs) -> None:
+    budgets = {"dqn": 5_000_000, "ppo": 10_000_000, "pqn": 10_000_000}
+    for name, jobs in all_jobs["minatar-full"].items():
+        assert {job.spec.seed for job in jobs} == set(range(10))
+        for panel in EXPERIMENTS[name].at("minatar-full"):
+            if panel.algorithm in budgets:
+                assert panel.tasks == (panel.minatar or paper.MINATAR_5)
+                assert panel.steps == budgets[panel.algorithm]
+        for job in jobs:
+            if job.algorithm not in budgets:
+                continue
+            # All that trains is as the algorithm has it on MinAtar.
+            own = default_spec(job.algorithm, job.spec.env)
+            kept = dict.fromkeys(("learning_rate",), job.spec.algo.learning_rate)
+            assert job.spec.algo == dataclasses.replace(own.algo, **kept)
+
+
 def test_experiments_share_their_runs(all_jobs: AllJobs) -> None:
     for by_name in all_jobs.values():
         paths = {name: {job.path for job in jobs} for name, jobs in by_name.items()}
@@ -172,7 +190,7 @@ def test_every_arm_makes_an_agent(all_jobs: AllJobs, tmp_path: Path) -> None:
 
 
 @every_experiment
-@pytest.mark.parametrize("scale", ["smoke", "minatar"])
+@pytest.mark.parametrize("scale", ["smoke", "minatar", "minatar-full"])
 def test_densities_are_written_when_they_are_shown(experiment: Experiment, scale: str) -> None:
     for job in paper.jobs(experiment, scale, "runs", seeds=1):
         train = job.spec.train
@@ -275,7 +293,8 @@ def test_the_list_has_a_line_for_each_experiment(command: Command) -> None:
         (["fig-dnq"], "unknown experiment 'fig-dnq'; did you mean 'fig-dqn'"),
         (["nonsense"], "There are: fig-improvements, fig-dqn, "),
         ([], "say which experiments to reproduce, or all. There are: fig-improvements, "),
-        (["fig-dqn", "--scale", "large"], "there are: smoke, minatar, paper"),
+        (["fig-dqn", "--scale", "large"], "there are: smoke, minatar, minatar-full, paper"),
+        (["fig-dqn", "--until", "-5"], "--until must not be negative, got -5"),
         (["fig-dqn", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["fig-dqn", "--tasks", "brekout"], "did you mean 'minatar/breakout'?"),
         (["fig-dqn", "--jobs", "0"], "--jobs must be at least 1, got 0"),
@@ -374,6 +393,10 @@ def test_an_experiment_runs_from_beginning_to_end(command: Command, tmp_path: Pa
         assert len(health) == 10
         assert {row["step"] for row in run.rows("kde")} >= {200, 2_000}
         assert all(row["layers"][-1]["dormant_fraction"] is not None for row in health)
+    # What is trained to its end is far enough for any other end.
+    assert all(
+        Job(job.algorithm, overridden(job.spec, {"train.until": 900})).finished for job in jobs
+    )
     # They are runs of other experiments too.
     for name in ("fig-hidden-bias", "fig-dqn", "table-dormancy", "fig-width-lr"):
         runs = reproduce.plan(reproduce.Asked((name,), "smoke", tmp_path))
@@ -405,6 +428,51 @@ def test_tasks_are_chosen_with_or_without_their_suite() -> None:
     assert Options().launcher == "local"
 
 
+def test_a_share_at_the_papers_scale_takes_all_that_belongs_to_the_budget_along() -> None:
+    for algorithm, name, counted in (
+        ("dqn", "fig-kde", {"algo.epsilon_steps", "algo.learning_starts"}),
+        ("pqn", "fig-pqn", set()),
+        ("simbav2", "fig-simbav2", {"algo.learning_starts", "train.eval_every"}),
+        ("mrq", "fig-mrq", {"algo.random_steps", "train.eval_every"}),
+    ):
+        (whole, *_) = paper.jobs(name, "paper", "runs", seeds=1)
+        (part, *_) = paper.jobs(name, "paper", "runs", seeds=1, share=0.2)
+        assert whole.algorithm == algorithm
+        counted |= {f"train.{what}" for what in ("steps", "log_every", "health_every")}
+        counted |= {"train.checkpoint_every"}
+        before, after = (flattened(to_dict(job.spec)) for job in (whole, part))
+        assert {field for field in before if before[field] != after[field]} == {
+            *counted,
+            "run_dir",
+        }
+        for field in counted:
+            assert after[field] == before[field] // 5, field
+    (least,) = paper.jobs("fig-kde", "paper", "runs", seeds=1, share=0.001)
+    assert least.spec.train.health_every == least.spec.train.health_samples
+    # What is off stays off.
+    (job, *_) = paper.jobs("fig-ppo", "paper", "runs", seeds=1, share=0.1)
+    assert job.spec.train.eval_every == 0
+
+
+def test_runs_end_early_and_keep_their_names_and_schedules(command: Command) -> None:
+    for until, told in ((None, 0), (0, 0), (2_000_000, 2_000_000), (10_000_000, 0)):
+        jobs = paper.jobs("fig-dqn", "paper", "runs", seeds=1, until=until)
+        assert {job.spec.train.until for job in jobs} == {told}
+        whole = paper.jobs("fig-dqn", "paper", "runs", seeds=1)
+        assert [overridden(job.spec, {"train.until": 0}) for job in jobs] == [
+            job.spec for job in whole
+        ]
+    # Runs that are no longer than that are trained to their end.
+    ends = {
+        (run.job.algorithm, run.job.spec.train.horizon)
+        for run in reproduce.plan(reproduce.Asked(("all",), "paper", seeds=1, until=1_000_000))
+    }
+    assert {("dqn", 1_000_000), ("simbav2", 500_000), ("mrq", 500_000)} <= ends
+    assert ("mrq", 1_000_000) in ends  # of 2.5 million
+    words = ("fig-kde", "--scale", "minatar", "--until", "100000", "--dry-run")
+    assert "300,000 steps, until 100,000 for now" in command(*words)[1]
+
+
 @every_scale
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
 def test_a_share_of_every_experiment_is_made_of_valid_runs(scale: str, share: float) -> None:
@@ -419,7 +487,7 @@ def test_a_share_of_the_budget_shortens_what_is_counted_in_steps(command: Comman
     (whole,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1)
     (part,) = paper.jobs("fig-kde", "minatar", "runs", seeds=1, share=0.4)
     counted = {"train.steps", "train.log_every", "train.health_every", "train.checkpoint_every"}
-    counted |= {"algo.epsilon_steps"}
+    counted |= {"algo.epsilon_steps", "algo.learning_starts"}
     before, after = (flattened(to_dict(job.spec)) for job in (whole, part))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {*counted, "run_dir"}

@@ -209,6 +209,45 @@ def test_all_states_are_read_from_the_folder(tmp_path: Path, whole: Job) -> None
     assert state(made) == "failed"
 
 
+def test_a_run_that_ended_early_is_carried_on_by_a_job_with_a_later_end(
+    tmp_path: Path, whole: Job
+) -> None:
+    early, later, full = (job(tmp_path, train__until=end) for end in (500, 1_200, 0))
+    assert launch([early], Options(jobs=1)).finished == (early,)
+    assert [state(made) for made in (early, later, full)] == ["finished", *["interrupted"] * 2]
+    assert launch([later], Options(jobs=1)).finished == (later,)
+    done = Run(later.path).done
+    assert done is not None
+    assert done["steps"] == 1_200
+    assert state(early) == "finished"
+    assert launch([full], Options(jobs=1)).finished == (full,)
+    assert rows(full.path) == rows(whole.path)
+
+
+def test_a_run_that_is_beyond_its_new_end_is_closed_there(tmp_path: Path) -> None:
+    made = job(tmp_path, train__steps=LONG)
+    process = subprocess.Popen(command(made), stdout=subprocess.DEVNULL)
+    until(lambda: step(made) > 300)
+    process.terminate()
+    assert process.wait(120) == 75
+    reached = newest(made)
+    early = job(tmp_path, train__steps=LONG, train__until=200)
+    assert launch([early], Options(jobs=1)).finished == (early,)
+    done = Run(early.path).done
+    assert done is not None
+    assert done["steps"] == reached > 300
+
+
+def test_runs_of_another_protocol_are_refused(tmp_path: Path) -> None:
+    made = job(tmp_path, train__until=150)
+    assert launch([made], Options(jobs=1)).code == 0
+    config = Run(made.path).config
+    del config["protocol"]
+    (made.path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RuntimeError, match="holds a run of protocol 1, and this version trains"):
+        launch([made])
+
+
 def test_finished_runs_are_skipped_and_others_refused(
     whole: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ def resume_together(
         trainers = []
         for run, algorithm, spec in left:
             run.lock()
+            stack.callback(run.close)
             trainers.append(stack.enter_context(closing(Trainer(algorithm, spec))))
             run.train_until(spec.train.until)
             trainers[-1].open(run, progress, resume=True)
