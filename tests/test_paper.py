@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from hadamard.core.config import flattened, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments import paper, reproduce
 from hadamard.experiments.grid import Job, variant
-from hadamard.experiments.paper import EXPERIMENTS, FROM_FIGURE, SCALES, Experiment
+from hadamard.experiments.paper import EXPERIMENTS, SCALES, Experiment
 from hadamard.experiments.sweep import Options
 from hadamard.report.statistics.estimates import AGGREGATES
 from hadamard.report.statistics.normalise import NORMALISATIONS, normalise
@@ -72,7 +70,8 @@ def test_every_experiment_is_made_of_valid_runs(all_jobs: AllJobs, scale: str) -
     for name, jobs in all_jobs[scale].items():
         assert len({job.path for job in jobs}) == len(jobs), name
         panels = EXPERIMENTS[name].at(scale)
-        assert len(jobs) == sum(panel.runs for panel in panels)
+        runs = sum(len(p.trained) * len(p.tasks) * p.seeds for p in panels)
+        assert len(jobs) == runs
         for job in jobs:
             job.spec.check()
             assert job.path.parent == Path("runs", scale)
@@ -94,9 +93,12 @@ def test_tasks_are_there_and_can_be_normalised(scale: str) -> None:
                 suite, _, name = task.partition("/")
                 assert name in known[suite]
                 if panel.normalisation == "baseline_min_max":
-                    assert any(arm.variant == "relu" for arm in panel.trained) or (
-                        "score" not in experiment.measures
+                    scored = experiment.composition not in (
+                        "densities",
+                        "contributions",
+                        "dormancy",
                     )
+                    assert not scored or any(arm.variant == "relu" for arm in panel.trained)
                 else:
                     normalise(1.0, task, panel.normalisation)
 
@@ -204,17 +206,37 @@ def test_densities_are_written_when_they_are_shown(experiment: Experiment, scale
 @every_experiment
 def test_an_experiment_explains_itself(experiment: Experiment) -> None:
     assert experiment.shows
+    assert experiment.note
     assert re.match(r"(Figure|Table) \d+", experiment.place)
     panels = {panel.algorithm: panel for panel in experiment.panels}
     assert len(panels) == len(experiment.panels)
-    said = collections.Counter((s.algorithm, s.label, s.measure) for s in experiment.stated)
-    assert max(said.values(), default=0) <= 2
     for stated in experiment.stated:
-        assert (FROM_FIGURE in stated.text) == (stated.value is None)
-        if stated.algorithm:
-            assert stated.label in {arm.label for arm in panels[stated.algorithm].arms}
+        assert stated.arm in panels[stated.algorithm].arms
+        assert stated.against is None or stated.against in panels[stated.algorithm].arms
+    for claim in experiment.claims:
+        assert claim.arm in panels[claim.algorithm].arms
+        assert claim.against is None or claim.against in panels[claim.algorithm].arms
+        # Equality needs a margin that was stated beforehand.
+        assert claim.by > 0 or claim.kind != "equal"
+    for plot in experiment.plots:
+        assert all(arm in panels[plot.algorithm].arms for arm in plot.arms)
     for panel in experiment.panels:
         assert panel.baseline is panel.arms[0]
+        # No two arms of a figure look alike.
+        assert len({arm.style for arm in panel.arms}) == len(panel.arms)
+
+
+def test_whatever_is_declared_is_read() -> None:
+    """Every field of the data is used by something beside its own class."""
+    source = Path(paper.__file__).parents[1]
+    code = "".join(path.read_text() for path in source.rglob("*.py"))
+    for kind in (paper.Arm, paper.Stated, paper.Claim, paper.Panel, paper.Plot, Experiment):
+        for field in dataclasses.fields(kind):
+            assert re.search(rf"\.{field.name}\b", code), f"{kind.__name__}.{field.name}"
+    for experiment in EXPERIMENTS.values():
+        assert (source / "report" / "compositions" / f"{experiment.composition}.py").is_file()
+        assert bool(experiment.plots) == (experiment.composition == "curves")
+        assert bool(experiment.kde_at) == (experiment.composition == "densities")
 
 
 def test_nothing_of_the_paper_is_left_out() -> None:
@@ -243,17 +265,15 @@ def test_stated_numbers_stand_in_the_paper() -> None:
     one, two = tables[0], tables[1]
     for stated in by_name["table-dormancy"]:
         value = stated.value
-        assert value is not None
         told = f"({value:.2f})" if stated.measure == "dormant_fraction" else f"${value:+.0f}\\%$"
         assert told in one
     for stated in by_name["table-widening"]:
         value = stated.value
-        assert value is not None
         row = stated.where.rpartition(", ")[2]
         line = next(line for line in two.splitlines() if line.strip().startswith(row))
         column = {"dqn": 1, "simbav2": 2, "mrq": 3}[stated.algorithm]
         cell = line.split("&")[column]
-        assert (f"{value:.2f}" if stated.measure == "score" else f"${value:+.0f}\\%$") in cell
+        assert (f"${value:+.0f}\\%$" if stated.measure == "change" else f"{value:.2f}") in cell
     for words in (
         r"HR delivers over 10\% gains for DQN~\citep{mnih2013playing} and PPO",
         r"around 60\% of $\relu$ neurons",
@@ -379,10 +399,14 @@ def test_an_experiment_runs_from_beginning_to_end(command: Command, tmp_path: Pa
     code, out, _ = command(*words)
     assert code == 0
     assert "2 finished" in out
-    # The command it names gives the report that has the paper's numbers.
-    told = out.splitlines()[-1].partition("make the report with: hadamard ")[2]
-    assert cli.main(shlex.split(told)) == 0
-    assert "Beside the paper" in (tmp_path / "smoke" / "report" / "index.html").read_text()
+    folder = tmp_path / "smoke" / "figures" / "fig-kde"
+    assert out.splitlines()[-1] == f"wrote {folder / 'index.html'}"
+    files = {path.name for path in folder.iterdir()}
+    assert files >= {"index.html", "figure.svg", "figure.png", "figure.pdf", "numbers.csv"}
+    page = (folder / "index.html").read_text()
+    assert "after 200 steps, seed 0" in page
+    assert "evenly spread over the layer" in page
+    assert f"hadamard reproduce fig-kde --scale smoke --folder {tmp_path}" in page
     jobs = paper.jobs("fig-kde", "smoke", tmp_path)
     assert len(jobs) == 2
     for job in jobs:
