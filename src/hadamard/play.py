@@ -154,7 +154,9 @@ class _Playing:
                 score += float(step.reward[0])
                 length += 1
                 self.finished = bool(step.episodes)
-            self.episodes.append(Episode(0, score, length))
+            # A finished game's score may count what nobody chose (Atari's forced actions).
+            episode = step.episodes[0] if self.finished else Episode(0, score, length)
+            self.episodes.append(episode)
 
 
 def _write_mp4(path: Path, pictures: Iterator[Picture], fps: float) -> None:

@@ -90,11 +90,14 @@ class Trainer:
             if spec.redo.enabled:
                 self.agent.after_update = self._redo()
             if train.greedy_envs:
-                greedy = self._make_envs(train.greedy_envs, 11, training=False)
+                theirs = 0 if workers == 0 else None
+                greedy = self._make_envs(train.greedy_envs, 11, theirs, training=False)
                 self.greedy = GreedyPlay(self.agent, greedy)
                 self.acts_on_both = self._joined_call()
             if train.eval_every:
-                workers = min(train.eval_workers, train.eval_episodes)
+                workers = train.eval_workers
+                if workers is not None:
+                    workers = min(workers, train.eval_episodes)
                 self.evaluation = self._make_envs(train.eval_episodes, 12, workers, training=False)
         except BaseException:
             self.close()
@@ -108,7 +111,13 @@ class Trainer:
         self.summary: dict[str, Any]
 
     def _make_envs(
-        self, count: int, purpose: int, workers: int = 0, groups: int = 1, *, training: bool = True
+        self,
+        count: int,
+        purpose: int,
+        workers: int | None,
+        groups: int = 1,
+        *,
+        training: bool = True,
     ) -> Envs:
         return envs.make(
             self.spec.env,
@@ -116,7 +125,7 @@ class Trainer:
             count,
             self.device,
             training=training,
-            exact=self.spec.train.exact_resume,
+            atari_reset=self.spec.train.atari_reset,
             workers=workers,
             groups=groups,
         )

@@ -35,7 +35,14 @@ def main(words: list[str]) -> int:
     if asked.samples < 2:
         raise UserError(f"--samples must be at least 2, got {asked.samples}")
     agent, spec, step, device = load_agent(asked.run, asked.device)
-    played = envs.make(spec.env, child_seed(spec.seed, 21), agent.num_envs, device, training=True)
+    played = envs.make(
+        spec.env,
+        child_seed(spec.seed, 21),
+        agent.num_envs,
+        device,
+        atari_reset=spec.train.atari_reset,
+        workers=None,
+    )
     try:
         obs, seen = played.reset(), []
         # Half of the steps only lead away from the first frames of the games.

@@ -35,7 +35,15 @@ def main(words: list[str]) -> int:
         raise UserError(f"--episodes must be at least 1, got {asked.episodes}")
     agent, spec, step, device = load_agent(asked.run, asked.device)
     parallel = max(n for n in range(1, 21) if asked.episodes % n == 0)
-    played = envs.make(spec.env, child_seed(asked.seed, 20), parallel, device, training=False)
+    played = envs.make(
+        spec.env,
+        child_seed(asked.seed, 20),
+        parallel,
+        device,
+        training=False,
+        atari_reset=spec.train.atari_reset,
+        workers=None,
+    )
     try:
         scores = [episode.score for episode in evaluate(agent, played, asked.episodes)]
     finally:

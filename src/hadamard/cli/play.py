@@ -45,8 +45,14 @@ def main(words: list[str]) -> int:
     play.check_output(output)
     envs.prepare_to_draw(spec.env)
     agent, spec, step, device = load_agent(asked.run, asked.device)
-    # The strict form of a suite: only there an Atari screen is in colour.
-    made = envs.make(spec.env, child_seed(asked.seed, 22), 1, device, training=False, exact=True)
+    made = envs.make(
+        spec.env,
+        child_seed(asked.seed, 22),
+        1,
+        device,
+        training=False,
+        atari_reset=spec.train.atari_reset,
+    )
     try:
         film = play.film(
             agent,

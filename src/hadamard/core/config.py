@@ -64,11 +64,15 @@ class TrainSpec:
     """Steps between evaluations, the first before training; 0 makes none."""
     eval_episodes: int = 10
     """Whole greedy episodes of an evaluation, played at once, into eval.jsonl."""
-    eval_workers: int = 0
-    """Processes to play an evaluation in; 0 plays it in this one."""
-    exact_resume: bool = False
-    """Atari only: slower emulators whose state can be saved.
-    A resumed run then equals an uninterrupted one bit for bit, as in all other suites."""
+    eval_workers: int | None = None
+    """Processes to play an evaluation in, chosen as those of training; 0 plays it in this one."""
+    atari_reset: Literal["cleanrl", "envpool"] = "cleanrl"
+    """Atari only: how a game begins and how it goes on after a lost life.
+    cleanrl: 1 to 30 no-ops in a new game, one no-op step after a lost life; then FIRE and the
+    action after it for a step each, where the game has FIRE; a stack of the new first frame.
+    envpool: 1 to 30 single frames of no-ops, the last of them FIRE, in both cases; after a lost
+    life the stack goes on.
+    The learner sees none of these actions."""
     threads: int = 0
     """CPU threads for torch; 0 takes one beside a GPU, and else leaves it to torch.
     With 1, runs that share a machine are fastest; a run that has it to itself may be with 2."""
@@ -86,8 +90,10 @@ class TrainSpec:
     learn_ahead: bool = True
     """Where an update needs nothing of the newest step, make it while that step is played.
     The same results, sooner on a GPU (dqn; the other algorithms learn from every newest step)."""
-    env_workers: int = 0
-    """Processes to step the environments in; 0 steps them in this one."""
+    env_workers: int | None = None
+    """Processes to step the environments in; 0 steps them in this one.
+    By default two for each core for several Atari games, and none in the other suites, which are
+    fast. Results do not depend on it."""
     env_groups: int = 1
     """Groups of environments, of which one is acted on while the others play.
     It pays where environments play in the background (pqn and ppo on Atari: 2)."""
@@ -152,9 +158,9 @@ class RunSpec(Generic[C]):
             "train.checkpoint-every": self.train.checkpoint_every,
             "train.greedy-envs": self.train.greedy_envs,
             "train.eval-every": self.train.eval_every,
-            "train.eval-workers": self.train.eval_workers,
+            "train.eval-workers": self.train.eval_workers or 0,
             "train.threads": self.train.threads,
-            "train.env-workers": self.train.env_workers,
+            "train.env-workers": self.train.env_workers or 0,
             "redo.tau": self.redo.tau,
         }
         for name, number in not_negative.items():
@@ -281,11 +287,21 @@ def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:
     return spec
 
 
+RETIRED: dict[str, frozenset[str]] = {
+    # Every Atari run resumes exactly now.
+    "TrainSpec": frozenset({"exact_resume"}),
+}
+"""Settings of earlier versions, by the class that held them, that may be left out of a run's."""
+
+
 def from_dict(kind: Any, values: Mapping[str, Any], where: str = "config") -> Any:
     """Rebuild a frozen dataclass from ``to_dict``; unknown fields are errors.
 
-    A field that is missing was added since, and its default is how things were before.
+    A field that is missing was added since, and its default is how things were before. Fields
+    that are ``RETIRED`` are left out.
     """
+    retired = RETIRED.get(kind.__name__, frozenset())
+    values = {name: value for name, value in values.items() if name not in retired}
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
     needed = {

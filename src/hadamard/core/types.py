@@ -99,7 +99,8 @@ class Step:
     """A time limit ended the episode: bootstrap from ``next_obs``. Never with ``terminated``; on
     the CPU."""
     final_index: Tensor | None = None
-    """Which environments were reset after this step, on the CPU; None when none was."""
+    """Which environments were reset after this step, or were led on by forced actions after a
+    lost life, on the CPU; None when none was."""
     final_obs: Tensor | None = None
     """Their true successors, in the order of ``final_index``."""
     any_truncated: bool = False

@@ -2,9 +2,15 @@
 
 A suite is a file here with ``tasks()``, ``make(...)``, ``REQUIRES`` (what it imports) and
 ``EXTRA`` (what installs that). It is imported only when it is named; dashes in a suite's public
-name are underscores in the file's. Where it has ``prepare()``, that is called once before workers
-start; ``trouble()`` says whether anything else is missing; ``AFTERWARDS`` is a second command that
-an installation needs.
+name are underscores in the file's. A suite may also have:
+
+- ``prepare()``, called once before workers start; ``trouble()``, which says whether anything else
+  is missing; ``AFTERWARDS``, a second command that an installation needs;
+- ``OPTIONS``, the names of options that it alone takes;
+- ``SLOW``: several environments are spread over worker processes unless asked otherwise;
+  ``PRELOAD``, the packages to load once for all workers;
+- ``make_part`` and ``assemble``: what a worker holds, and what makes the suite's environments of
+  all workers' together.
 
 Examples:
     >>> envs = make("probe/constant", seed=0, num_envs=2)
@@ -19,19 +25,22 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hadamard.core.machine import usable_cores
 from hadamard.core.types import Envs
 from hadamard.envs.common import spread
 
 __all__ = [
     "MissingExtra",
+    "automatic_workers",
     "install_command",
     "make",
+    "make_part",
     "missing",
     "prepare_to_draw",
     "suites",
@@ -140,72 +149,95 @@ def prepare_to_draw(name: str) -> None:
         gl.choose()
 
 
+def automatic_workers(name: str, num_envs: int) -> int:
+    """Return in how many processes environments are stepped where nobody says.
+
+    Several of a slow suite's have two processes for each core: while one plays a long reset or
+    waits, another has the core. A single environment, and a fast suite's, stay in this process.
+    """
+    suite, _ = _resolve(name)
+    slow = getattr(_suite(suite), "SLOW", False)
+    return min(num_envs, 2 * usable_cores()) if slow and num_envs > 1 else 0
+
+
 def make(
     name: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
-    workers: int = 0,
+    atari_reset: str = "cleanrl",
+    workers: int | None = 0,
     groups: int = 1,
 ) -> Envs:
     """Make a batch of environments by name.
 
     Args:
         name: ``suite/task``; upper and lower case, dashes and underscores do not matter.
-        seed: Everything random in the environments follows from it (and from ``workers`` and
-            ``groups``).
+        seed: Everything random in the environments follows from it, in whatever processes and
+            groups they are (only ``probe`` draws anew in each). A sequence gives every
+            environment a seed of its own.
         num_envs: How many are stepped together.
         device: Where observations, rewards and ends are handed over.
         training: Whether to apply what the protocol applies in training only (on Atari, clipped
             rewards and an end at every lost life).
-        exact: Ask for environments whose state can be saved and restored exactly, where the
-            suite has a slower form that can.
-        workers: Spread the environments over this many processes; 0 keeps them in this one.
+        atari_reset: On Atari, how a game begins and how it goes on after a lost life: ``cleanrl``
+            or ``envpool``. Other suites have one way.
+        workers: Spread the environments over this many processes; 0 keeps them in this one, None
+            asks ``automatic_workers``.
         groups: Make a ``GroupedEnvs`` of this many, which can also be stepped one by one.
     """
     suite, task = _resolve(name)
+    name, module = f"{suite}/{task}", _suite(suite)
+    if workers is None:
+        automatic = automatic_workers(name, num_envs)
+        workers = max(automatic, groups) if automatic else 0
     if workers < 0:
         raise ValueError(f"workers must be 0 (none) or more, got {workers}")
     if groups != 1:
-        return _grouped(
-            f"{suite}/{task}",
-            seed,
-            num_envs,
-            device,
-            groups,
-            workers,
-            training=training,
-            exact=exact,
-        )
-    if workers:
-        from hadamard.envs.workers import WorkerEnvs
+        grouped = {"training": training, "atari_reset": atari_reset}
+        return _grouped(name, seed, num_envs, device, groups, workers, **grouped)
+    options = _options(module, training=training, atari_reset=atari_reset)
+    if not workers:
+        envs: Envs = module.make(task, seed, num_envs, device, **options)
+        return envs
+    from hadamard.envs.workers import WorkerEnvs
 
-        if hasattr(_suite(suite), "prepare"):
-            _suite(suite).prepare()
-        return WorkerEnvs(
-            f"{suite}/{task}",
-            seed,
-            num_envs,
-            device,
-            training=training,
-            exact=exact,
-            workers=workers,
-        )
-    envs: Envs = _suite(suite).make(task, seed, num_envs, device, training=training, exact=exact)
-    return envs
+    if hasattr(module, "prepare"):
+        module.prepare()
+    preload = getattr(module, "PRELOAD", ())
+    envs = WorkerEnvs(
+        name, seed, num_envs, device, workers=workers, options=options, preload=preload
+    )
+    if not hasattr(module, "assemble"):
+        return envs
+    assembled: Envs = module.assemble(envs, device, **options)
+    return assembled
+
+
+def make_part(name: str, seed: int | Sequence[int], num_envs: int, **options: Any) -> Envs:
+    """Make what a worker process holds of a batch; the name must be spelled as listed."""
+    suite, _, task = name.partition("/")
+    module: Any = importlib.import_module(f"{__name__}.{suite.replace('-', '_')}")
+    part: Envs = getattr(module, "make_part", module.make)(task, seed, num_envs, "cpu", **options)
+    return part
+
+
+def _options(module: Any, **options: Any) -> dict[str, Any]:
+    """Return those that a suite takes."""
+    taken = ("training", *getattr(module, "OPTIONS", ()))
+    return {name: value for name, value in options.items() if name in taken}
 
 
 def _grouped(
     name: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str,
     groups: int,
     workers: int,
-    **options: bool,
+    **options: Any,
 ) -> Envs:
     from hadamard.envs.groups import GroupedEnvs
 
@@ -215,12 +247,13 @@ def _grouped(
             f"groups (--train.env-groups) must lie in 1..{most}, as many as there are "
             f"environments and worker processes at most, got {groups}"
         )
-    made: list[Envs] = []
+    seeds, made = spread(seed, num_envs), list[Envs]()
     try:
-        for group, group_seed in enumerate(spread(seed, groups)):
+        for group in range(groups):
             count, processes = (n // groups + (group < n % groups) for n in (num_envs, workers))
-            part = make(name, group_seed, count, device, workers=processes, **options)
-            made.append(part)
+            first = sum(part.num_envs for part in made)
+            own = seeds[first : first + count]
+            made.append(make(name, own, count, device, workers=processes, **options))
     except BaseException:
         for part in made:
             part.close()

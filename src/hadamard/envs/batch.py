@@ -51,6 +51,7 @@ class BatchEnvs:
     """Single environments as a batch. The state is exact."""
 
     exact = True
+    splits = True
 
     def __init__(self, tasks: Sequence[Task], device: torch.device | str = "cpu") -> None:
         check_num_envs(len(tasks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,14 @@ def check_num_envs(num_envs: int) -> None:
         raise ValueError(f"num_envs (--algo.num-envs) must be at least 1, got {num_envs}")
 
 
-def spread(seed: int, num_envs: int) -> list[int]:
-    """Return one 32-bit seed for each environment, unrelated to those of any other seed."""
+def spread(seed: int | Sequence[int], num_envs: int) -> list[int]:
+    """Return one 32-bit seed for each environment, unrelated to those of any other seed.
+
+    The first ones are the same for any number of environments. Seeds that were already spread are
+    returned as they are, so that a part of a batch has the seeds it has in the whole.
+    """
+    if isinstance(seed, Sequence):
+        return list(seed[:num_envs])
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, got {seed}")
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(num_envs)]

@@ -11,6 +11,7 @@ same machine play continues from it bit for bit. Another OpenGL may shade a pixe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,14 @@ def prepare() -> None:
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of one task; training and evaluation are alike."""
+    del training
     check_task("dmc", task, tasks())
     check_num_envs(num_envs)
     seeds = spread(seed, num_envs)

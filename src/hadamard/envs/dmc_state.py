@@ -8,7 +8,7 @@ needed. The state is exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,14 @@ __all__ = ["AFTERWARDS", "EXTRA", "REQUIRES", "StateTask", "make", "tasks"]
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of one task; training and evaluation are alike."""
+    del training
     check_task("dmc-state", task, tasks())
     check_num_envs(num_envs)
     seeds = spread(seed, num_envs)

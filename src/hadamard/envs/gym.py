@@ -10,6 +10,7 @@ The state is exact: play continues from it bit for bit.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,15 +46,14 @@ def tasks() -> tuple[str, ...]:
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of one task; training and evaluation are alike."""
+    del training
     check_task("gym", task, tasks())
     check_num_envs(num_envs)
     seeds = spread(seed, num_envs)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,15 +68,14 @@ def prepare() -> None:
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of one task; training and evaluation are alike."""
+    del training
     check_task("humanoid", task, tasks())
     check_num_envs(num_envs)
     seeds = spread(seed, num_envs)

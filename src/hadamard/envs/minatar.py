@@ -12,7 +12,7 @@ for bit.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +68,15 @@ def tasks() -> tuple[str, ...]:
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
     ramping: bool = False,
 ) -> Envs:
-    """Make a batch of one game; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of one game; training and evaluation are alike."""
+    del training
     return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
 
 
@@ -85,11 +84,12 @@ class MinAtarEnvs:
     """A batch of one MinAtar game, played one after another in this process."""
 
     exact = True
+    splits = True
 
     def __init__(
         self,
         task: str,
-        seed: int,
+        seed: int | Sequence[int],
         num_envs: int,
         device: torch.device | str = "cpu",
         *,

@@ -20,6 +20,7 @@ truncation for an end learns at most 4 in ``truncation``. The state is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,15 +84,14 @@ def tasks() -> tuple[str, ...]:
 
 def make(
     task: str,
-    seed: int,
+    seed: int | Sequence[int],
     num_envs: int,
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
-    exact: bool = False,
 ) -> Envs:
-    """Make a batch of a toy task; training and evaluation are alike, and it is always exact."""
-    del training, exact
+    """Make a batch of a toy task; training and evaluation are alike."""
+    del training
     return ProbeEnvs(task, seed, num_envs, device)
 
 
@@ -101,7 +101,11 @@ class ProbeEnvs:
     exact = True
 
     def __init__(
-        self, task: str, seed: int, num_envs: int, device: torch.device | str = "cpu"
+        self,
+        task: str,
+        seed: int | Sequence[int],
+        num_envs: int,
+        device: torch.device | str = "cpu",
     ) -> None:
         check_task("probe", task, tasks())
         check_num_envs(num_envs)

@@ -3,6 +3,9 @@
 Every process holds an equal share of the environments, made by the suite as usual. Observations,
 rewards, ends and actions are in memory that all processes share; the pipes carry only commands,
 finished episodes and saved states.
+
+Where the system has it, workers are forked from a server process that has loaded the large
+packages once. Otherwise each loads them for itself.
 """
 
 from __future__ import annotations
@@ -12,15 +15,18 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import select
 import signal
+import sys
 import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +36,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
-from hadamard.envs.common import check_actions, check_num_envs, copied, spread
+from hadamard.envs.common import check_actions, check_num_envs, check_saved, copied, spread
 
 START_TIMEOUT = 120.0
 """Seconds a worker may take to import its packages and make its environments."""
+
+_STEP = b"step"
+_UNEVENTFUL = b"ok"
+"""Answer to a step in which no episode ended."""
 
 
 class EnvironmentFailure(RuntimeError):
@@ -71,32 +81,37 @@ class _Shared:
             action=tensor("action", spec.action_dtype, spec.action_shape),
         )
 
+    def part(self, environments: slice) -> _Shared:
+        """Return the same memory of some of the environments."""
+        return _Shared(*(getattr(self, field.name)[environments] for field in fields(self)))
+
 
 class WorkerEnvs:
     """A batch of environments in several processes.
 
     Args:
         name: ``suite/task``.
-        seed: Worker i is seeded with the i-th number spread from this one.
+        seed: Environment i is seeded with the i-th number spread from this one, in whatever
+            worker it is.
         num_envs: How many in all; the first workers hold one more where it does not divide.
         device: Where the tensors are handed over.
-        training: As in ``hadamard.envs.make``.
-        exact: As in ``hadamard.envs.make``.
         workers: How many processes.
         timeout: Seconds after which a worker that does not answer is given up.
+        options: What else ``hadamard.envs.make_part`` takes.
+        preload: Packages to load once for all workers that are started later.
     """
 
     def __init__(
         self,
         name: str,
-        seed: int,
+        seed: int | Sequence[int],
         num_envs: int,
         device: torch.device | str = "cpu",
         *,
-        training: bool = True,
-        exact: bool = False,
         workers: int = 1,
         timeout: float = 60.0,
+        options: Mapping[str, Any] | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         check_num_envs(num_envs)
         if not 1 <= workers <= num_envs:
@@ -114,25 +129,31 @@ class WorkerEnvs:
             bounds.append(bounds[-1] + share + (worker < more))
         self._slices = [slice(*pair) for pair in itertools.pairwise(bounds)]
         self._sent = False
-        self._processes: list[SpawnProcess] = []
+        self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
+        self._polls: list[select.poll] = []
         # Runs at the latest when this object or the interpreter goes.
         self._end = weakref.finalize(self, _kill, self._processes, self._pipes)
-        context = multiprocessing.get_context("spawn")
-        for part, worker_seed in zip(self._slices, spread(seed, workers), strict=True):
+        context = _context(preload)
+        seeds = spread(seed, num_envs)
+        for part in self._slices:
             pipe, far_pipe = context.Pipe()
-            options = {"training": training, "exact": exact}
-            process = context.Process(
-                target=_work, args=(far_pipe, name, worker_seed, part, options), daemon=True
-            )
+            # A server process has the environment variables of when it was started.
+            given = (far_pipe, name, seeds[part], part, dict(options or {}), dict(os.environ))
+            process = context.Process(target=_work, args=given, daemon=True)
             process.start()
             # Only the worker may hold its end, or its death would go unnoticed.
             far_pipe.close()
             self._processes.append(process)
             self._pipes.append(pipe)
+            poll = select.poll()
+            poll.register(pipe, select.POLLIN)
+            poll.register(process.sentinel, select.POLLIN)
+            self._polls.append(poll)
         made = self._answers(max(timeout, START_TIMEOUT))
         self.spec: EnvSpec = made[0][0]
         self.exact: bool = made[0][1]
+        self.splits: bool = made[0][2]
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         # Once everyone has mapped the files they need no names, and nothing is left behind.
         with tempfile.TemporaryDirectory(prefix="hadamard-", dir=memory) as folder:
@@ -152,7 +173,7 @@ class WorkerEnvs:
             raise RuntimeError("send() twice: the step under way was not received")
         chosen = check_actions(action, self.num_envs, self.spec)
         self._shared.action.copy_(torch.from_numpy(chosen))
-        self._tell("step")
+        self._tell(_STEP)
         self._sent = True
 
     def receive(self) -> Step:
@@ -163,10 +184,12 @@ class WorkerEnvs:
         final: list[int] = []
         episodes: list[Episode] = []
         any_truncated = False
-        for worker_final, worker_truncated, worker_episodes in self._answers(self.timeout):
-            final += worker_final
-            any_truncated |= worker_truncated
-            episodes += worker_episodes
+        for answer in self._answers(self.timeout):
+            if answer is not None:
+                worker_final, worker_truncated, worker_episodes = answer
+                final += worker_final
+                any_truncated |= worker_truncated
+                episodes += worker_episodes
         shared = self._shared
         index = torch.tensor(final) if final else None
         return Step(
@@ -192,7 +215,7 @@ class WorkerEnvs:
         with contextlib.suppress(EnvironmentFailure):
             if self._sent:
                 self.receive()
-            self._tell("close")
+            self._tell(_message("close"))
             for process in self._processes:
                 process.join(self.timeout)
         self._end()
@@ -206,67 +229,77 @@ class WorkerEnvs:
         return picture
 
     def state_dict(self) -> State:
-        """Return the state of every worker's environments."""
+        """Return the state as one process would, where the suite's can be joined."""
         if self._sent:
             raise RuntimeError("a step is under way: receive() it before saving the state")
-        return {"workers": self._ask("state")}
+        states = self._ask("state")
+        return _joined(states) if self.splits else {"workers": states}
 
     def load_state_dict(self, state: State) -> Tensor | None:
         """Return to that state, and return the observations where the suite restores exactly."""
         if self._sent:
             self.receive()
-        saved = state["workers"]
-        if len(saved) != len(self._slices):
+        if self.splits:
+            whole = _joined(state["workers"]) if "workers" in state else state
+            for values in whole.values():
+                check_saved(len(values), self.num_envs)
+            saved = [{key: whole[key][part] for key in whole} for part in self._slices]
+        elif "workers" not in state or len(state["workers"]) != len(self._slices):
+            count = len(state.get("workers", ()))
             raise ValueError(
-                f"the saved state is of {len(saved)} workers and there are {len(self._slices)} "
-                f"here: make the environments with workers={len(saved)}"
+                f"the saved state is of {count} workers and there are {len(self._slices)} "
+                f"here: make the environments with workers={count}"
             )
+        else:
+            saved = state["workers"]
         shown = self._ask("load", saved)
         return self._shared.obs.to(self.device, copy=True) if all(shown) else None
 
     def _ask(self, command: str, payloads: Sequence[Any] | None = None) -> list[Any]:
-        self._tell(command, payloads)
+        if payloads is None:
+            self._tell(_message(command))
+        else:
+            self._tell(*(_message(command, payload) for payload in payloads))
         return self._answers(self.timeout)
 
-    def _tell(self, command: str, payloads: Sequence[Any] | None = None) -> None:
+    def _tell(self, *messages: bytes) -> None:
+        """Send every worker its message, or all the same."""
         if not self._end.alive:
             raise RuntimeError("these environments are closed")
         for worker, pipe in enumerate(self._pipes):
-            payload = None if payloads is None else payloads[worker]
             try:
-                _put(pipe, (command, payload))
+                pipe.send_bytes(messages[worker if len(messages) > 1 else 0])
             except OSError:
                 self._read(worker)  # raises what it died of
 
     def _answers(self, timeout: float) -> list[Any]:
-        """Wait for one answer of every worker; give up on all when one fails."""
+        """Wait for one answer of every worker; give up on all when one fails.
+
+        They are waited for in their order: while the first still plays the others finish, and
+        this process is not woken for each.
+        """
         deadline = time.monotonic() + timeout
-        answers: dict[int, Any] = {}
-        while len(answers) < len(self._pipes):
-            waiting: dict[Any, int] = {}
-            for worker, pipe in enumerate(self._pipes):
-                if worker not in answers:
-                    waiting[pipe] = worker
-                    waiting[self._processes[worker].sentinel] = worker
-            ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise self._failure(min(waiting.values()), f"did not answer within {timeout:g} s")
-            for worker in {waiting[item] for item in ready}:
-                answers[worker] = self._read(worker)
-        return [answers[worker] for worker in range(len(self._pipes))]
+        answers = []
+        for worker, poll in enumerate(self._polls):
+            left = max(0.0, deadline - time.monotonic())
+            if not poll.poll(1e3 * left):
+                raise self._failure(worker, f"did not answer within {timeout:g} s")
+            answers.append(self._read(worker))
+        return answers
 
     def _read(self, worker: int) -> Any:
         """Return a worker's answer, or fail with what it says or how it died."""
-        pipe, process = self._pipes[worker], self._processes[worker]
         try:
-            problem, answer = _get(pipe) if pipe.poll() else (None, None)
+            message = self._pipes[worker].recv_bytes()
         except (EOFError, OSError):
-            problem = answer = None
+            process = self._processes[worker]
+            process.join(1.0)
+            raise self._failure(worker, f"died with exit code {process.exitcode}") from None
+        if message == _UNEVENTFUL:
+            return None
+        problem, answer = pickle.loads(message)
         if problem is not None:
             raise self._failure(worker, f"failed:\n{problem}")
-        if answer is None:
-            process.join(1.0)
-            raise self._failure(worker, f"died with exit code {process.exitcode}")
         return answer
 
     def _failure(self, worker: int, what: str) -> EnvironmentFailure:
@@ -279,7 +312,36 @@ class WorkerEnvs:
         )
 
 
-def _kill(processes: list[SpawnProcess], pipes: list[Connection]) -> None:
+def _joined(states: Sequence[State]) -> State:
+    """Join states whose every value has one entry for each environment."""
+    return {
+        key: np.concatenate(parts)
+        if isinstance(parts[0], np.ndarray)
+        else [entry for part in parts for entry in part]
+        for key in states[0]
+        if (parts := [state[key] for state in states])
+    }
+
+
+def _context(preload: Sequence[str]) -> Any:
+    """Return how processes are started here."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # Has an effect on a server that is yet to be started. Only packages of others: this one's own
+    # modules are found by the worker's path, and the script that trains may do anything.
+    context.set_forkserver_preload(["numpy", "torch", *preload])
+    # A server that ends takes its workers along: like them it leaves signals to the parent. What
+    # is blocked here stays so in the processes that are started meanwhile.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _kill(processes: list[BaseProcess], pipes: list[Connection]) -> None:
     for pipe in pipes:
         pipe.close()
     for process in processes:
@@ -290,56 +352,65 @@ def _kill(processes: list[SpawnProcess], pipes: list[Connection]) -> None:
         process.close()
 
 
-def _put(pipe: Connection, message: Any) -> None:
+def _message(head: str | None, body: Any = None) -> bytes:
     # pipe.send() would move every tensor to a shared file; states are full of small ones.
-    pipe.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+    return pickle.dumps((head, body), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _get(pipe: Connection) -> Any:
-    return pickle.loads(pipe.recv_bytes())
-
-
-def _work(pipe: Connection, name: str, seed: int, part: slice, options: dict[str, bool]) -> None:
+def _work(
+    pipe: Connection,
+    name: str,
+    seeds: list[int],
+    part: slice,
+    options: dict[str, Any],
+    environment: dict[str, str],
+) -> None:
     """Serve commands until the parent says close, or is gone."""
     # Ctrl-C reaches every process of the terminal, and `timeout` or a batch system asks all of a
     # job's processes to end; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)
+    os.environ.clear()
+    os.environ.update(environment)
     try:
-        _serve(pipe, name, seed, part, options)
+        _serve(pipe, name, seeds, part, options)
     except (EOFError, ConnectionError):
         return
     except Exception:  # whatever it was, the parent tells it
-        _put(pipe, (traceback.format_exc(), None))
+        pipe.send_bytes(_message(traceback.format_exc(), None))
 
 
-def _serve(pipe: Connection, name: str, seed: int, part: slice, options: dict[str, bool]) -> None:
-    from hadamard.envs import make
+def _serve(
+    pipe: Connection, name: str, seeds: list[int], part: slice, options: dict[str, Any]
+) -> None:
+    from hadamard.envs import make_part
 
-    envs = make(name, seed, part.stop - part.start, "cpu", **options)
-    _put(pipe, (None, (envs.spec, envs.exact)))
-    command, payload = _get(pipe)
-    shared = _Shared.map(*payload)
-    _put(pipe, (None, True))
+    envs = make_part(name, seeds, part.stop - part.start, **options)
+    pipe.send_bytes(_message(None, (envs.spec, envs.exact, getattr(envs, "splits", False))))
+    command, payload = pickle.loads(pipe.recv_bytes())
+    shared = _Shared.map(*payload).part(part)
+    pipe.send_bytes(_message(None, True))
     while True:
-        command, payload = _get(pipe)
+        message = pipe.recv_bytes()
+        if message == _STEP:
+            step = envs.step(shared.action.clone())
+            shared.obs.copy_(step.obs)
+            shared.reward.copy_(step.reward)
+            shared.terminated.copy_(step.terminated)
+            shared.truncated.copy_(step.truncated)
+            if step.final_index is None or step.final_obs is None:
+                pipe.send_bytes(_UNEVENTFUL)
+                continue
+            shared.final_obs[step.final_index] = step.final_obs
+            final = (step.final_index + part.start).tolist()
+            episodes = [e._replace(env=e.env + part.start) for e in step.episodes]
+            pipe.send_bytes(_message(None, (final, step.any_truncated, episodes)))
+            continue
+        command, payload = pickle.loads(message)
         answer: Any = True
-        if command == "step":
-            step = envs.step(shared.action[part].clone())
-            final: list[int] = []
-            if step.final_index is not None and step.final_obs is not None:
-                index = step.final_index + part.start
-                shared.final_obs[index] = step.final_obs
-                final = index.tolist()
-            shared.obs[part] = step.obs
-            shared.reward[part] = step.reward
-            shared.terminated[part] = step.terminated
-            shared.truncated[part] = step.truncated
-            episodes = [Episode(e.env + part.start, e.score, e.length) for e in step.episodes]
-            answer = (final, step.any_truncated, episodes)
-        elif command == "reset":
-            shared.obs[part] = envs.reset()
+        if command == "reset":
+            shared.obs.copy_(envs.reset())
         elif command == "render":
             answer = envs.render() if payload else True
         elif command == "state":
@@ -348,8 +419,8 @@ def _serve(pipe: Connection, name: str, seed: int, part: slice, options: dict[st
             obs = envs.load_state_dict(payload)
             answer = isinstance(obs, Tensor)
             if isinstance(obs, Tensor):
-                shared.obs[part] = obs
+                shared.obs.copy_(obs)
         elif command == "close":
             envs.close()
             return
-        _put(pipe, (None, answer))
+        pipe.send_bytes(_message(None, answer))

@@ -10,7 +10,8 @@ OVERRIDES: dict[tuple[str, str], dict[str, Any]] = {
     # The greedy environments are PQN's running evaluation.
     ("pqn", "*"): {"train.greedy_envs": 8},
     # While one half of the emulators play, the other half is acted on.
-    ("pqn", "atari"): {"train.env_groups": 2},
+    # PQN's public code plays envpool's games.
+    ("pqn", "atari"): {"train.env_groups": 2, "train.atari_reset": "envpool"},
     ("ppo", "atari"): {"train.env_groups": 2},
     # PQN's public MinAtar settings.
     ("pqn", "minatar"): {

@@ -298,7 +298,10 @@ class Trial(Lane):
         train = self.spec.train
         if not train.eval_every:
             return 0.0
-        stepping = parts["stepping"] * train.eval_episodes / max(1, train.eval_workers)
+        workers = train.eval_workers
+        if workers is None:
+            workers = envs.automatic_workers(self.trainer.spec.env, train.eval_episodes)
+        stepping = parts["stepping"] * train.eval_episodes / max(1, workers)
         length = self.trainer.envs.spec.max_steps or 1_000
         return length * (parts["acting"] + stepping) / max(1, steps)
 
