@@ -39,11 +39,10 @@ def thinned(run: Run) -> Record:
     """Read a run's folder; the densities are read by `thinned_densities`."""
     troubles: list[str] = []
     config, spec = _config(run)
-    budget = spec["train.steps"]
     horizon = horizon_of(spec)
     summary = _summary(run, troubles)
-    episodes, lost = _series(run, "episodes", troubles)
-    played, _ = _series(run, "eval", troubles)
+    episodes, played = (_series(run, stream, troubles) for stream in ("episodes", "eval"))
+    scored = episodes.finite()
     health = _health(run, troubles)
     losses, timing = (_last_row(run, stream, troubles) for stream in ("train", "timing"))
     reached = [*episodes.steps[-1:].tolist(), *played.steps[-1:].tolist(), *health["steps"][-1:]]
@@ -64,9 +63,9 @@ def thinned(run: Run) -> Record:
         "reached": furthest,
         "seconds": seconds,
         "steps_per_second": speed,
-        "episodes": int(episodes.steps.size) + lost,
-        "lost_episodes": lost,
-        "scores": _scores(spec, episodes, played, budget, furthest, min(furthest, horizon)),
+        "episodes": int(episodes.steps.size),
+        "lost_episodes": int(episodes.steps.size - scored.steps.size),
+        "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, horizon)),
         "health": health,
         "troubles": list(dict.fromkeys(troubles)),
     }
@@ -153,11 +152,11 @@ def _is_step(value: object) -> bool:
     return is_number(value) and 0 <= value <= LARGEST  # type: ignore[operator]
 
 
-def _series(run: Run, stream: str, troubles: list[str]) -> tuple[Series, int]:
-    """Return the finite scores of a stream, and how many were not finite."""
+def _series(run: Run, stream: str, troubles: list[str]) -> Series:
+    """Return the scores of a stream, NaN where one was not finite."""
     path = _stream(run, stream, troubles)
     if path is None:
-        return Series(np.empty(0, np.int64), np.empty(0)), 0
+        return Series(np.empty(0, np.int64), np.empty(0))
     found, damaged = rows.columns(path, ("step", "score"))
     troubles += damaged
     steps, scores = found["step"], found["score"]
@@ -170,20 +169,14 @@ def _series(run: Run, stream: str, troubles: list[str]) -> tuple[Series, int]:
         troubles.append(f"the rows of {path} are not in the order of their steps")
         order = np.argsort(steps, kind="stable")
         steps, scores = steps[order], scores[order]
-    series = Series(steps.astype(np.int64), scores)
-    kept = series.finite()
-    return kept, int(series.steps.size - kept.steps.size)
+    return Series(steps.astype(np.int64), scores)
 
 
 def _scores(
-    spec: Mapping[str, Any],
-    episodes: Series,
-    played: Series,
-    budget: int,
-    reached: int,
-    trained: int,
+    spec: Mapping[str, Any], episodes: Series, played: Series, reached: int, trained: int
 ) -> Record:
     """Return the kinds of scores a run has, thinned, and their final numbers."""
+    budget = spec["train.steps"]
     at = places(budget, PLACES)
     at = at[at <= reached]
     last = episodes.values[-TRAINING_WINDOW:]
