@@ -4,6 +4,8 @@
     python benchmarks/bench_atari.py --env minatar/breakout --algorithm dqn --set train.compile=on
     python benchmarks/bench_atari.py --peer CleanRL "python benchmarks/peer.py --period 32 SCRIPT"
     python benchmarks/bench_atari.py --grow net.width=128 net.width=512 net.width=2048
+    python benchmarks/bench_atari.py --compare train.greedy_envs=0 train.greedy_call=own \\
+        train.greedy_call=joined                               # what greedy games cost
 
 Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
 
@@ -18,7 +20,8 @@ Everything takes turns in one run, and the middle of three turns is reported (``
 
 With ``--grow`` it measures instead how speed and the cost of an update change with a setting: one
 row for each, several settings of a row joined by a +, as in
-``algo.num_envs=512+algo.minibatches=128``.
+``algo.num_envs=512+algo.minibatches=128``. With ``--compare`` the settings take turns instead, and
+each is shown beside the first.
 """
 
 from __future__ import annotations
@@ -230,6 +233,30 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
         print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
 
 
+def compare(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print a row for each of the settings asked for; they take turns, ReLU alone."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        lanes, turns = {}, dict[str, list[Timing]]()
+        for i, text in enumerate(asked.compare):
+            settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
+            place = Path(folder) / str(i)
+            lane = Lane(asked.algorithm, asked.env, "ReLU", asked.device, place, settings)
+            lanes[text] = stack.enter_context(closing(lane))
+        for _ in range(asked.turns):
+            for text, lane in lanes.items():
+                turns.setdefault(text, []).append(lane.measure(asked.seconds))
+        print(f"{'':<32}{'steps/s':>10}{'/ first':>9}" + "".join(f"{p:>13}" for p in PARTS))
+        for text, timings in turns.items():
+            middle = sorted(timings, key=lambda timing: timing.rate)[asked.turns // 2]
+            # Beside the first in the same turn: a machine's speed drifts.
+            beside = statistics.median(
+                mine.rate / first.rate
+                for mine, first in zip(timings, turns[asked.compare[0]], strict=True)
+            )
+            shares = "".join(f"{middle.parts.get(p, 0) / middle.seconds:>13.1%}" for p in PARTS)
+            print(f"{text:<32}{middle.rate:>10,.0f}{beside:>9.3f}{shares}")
+
+
 def _setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
@@ -254,6 +281,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as train.compile=on")
     parser.add_argument("--grow", nargs="+", help="rows of settings, as algo.num_envs=8")
+    parser.add_argument("--compare", nargs="+", help="settings to take turns, as train.tf32=False")
     parser.add_argument("--peer", nargs=2, action="append", default=[], help="name and command")
     asked = parser.parse_args()
     if asked.draw:
@@ -263,6 +291,9 @@ def main() -> None:
     print(f"{asked.algorithm} on {asked.env} {' '.join(asked.set)}, {machine()}")
     if asked.grow:
         grow(asked, changes)
+        return
+    if asked.compare:
+        compare(asked, changes)
         return
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lanes = {}
