@@ -35,6 +35,7 @@ def select(
     wanted: dict[tuple[str, str], list[tuple[Arm, Mapping[str, Any]]]] = {}
     for known, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
         settings = flattened(to_dict(job.spec))
+        del settings["train.until"]
         wanted.setdefault((job.algorithm, job.spec.env), []).append((known, settings))
     found = {}
     for panel in experiment.at(scale, share, until):
@@ -57,8 +58,8 @@ def select(
             else:
                 by_arm.setdefault(arm.label, {}).setdefault(task, []).append(run)
         for of_task in by_arm.values():
-            for alike in of_task.values():
-                alike.sort(key=lambda run: run.seed)
+            for task, alike in of_task.items():
+                of_task[task] = _furthest(alike)
         remarks = [
             f"{_runs(count)} of protocol {version} left out: this version's is {PROTOCOL}, "
             "whose rules differ (see the changelog)."
@@ -79,6 +80,14 @@ def _only(panel: paper.Panel, tasks: Sequence[str], seeds: int) -> paper.Panel:
 def _arm_of(run: RunData, wanted: Sequence[tuple[Arm, Mapping[str, Any]]]) -> Arm | None:
     """Return the arm whose settings a run has, all of them."""
     return next((arm for arm, settings in wanted if not changed(settings, run.spec)), None)
+
+
+def _furthest(runs: Sequence[RunData]) -> list[RunData]:
+    """Return one run of each seed, in their order: the one that came furthest."""
+    by_seed: dict[int, RunData] = {}
+    for run in sorted(runs, key=lambda run: run.reached):
+        by_seed[run.seed] = run
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def _runs(count: int) -> str:

@@ -24,7 +24,8 @@ _LAYERS = {
 _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 # What a run writes and where it runs: runs that differ only here are the same experiment.
 _BOOKKEEPING = ("env", "seed", "run_dir", "device")
-_BUDGET = ("train.steps", "train.until")
+# Of the settings of the loop, those that are part of the experiment.
+_PROTOCOL = ("train.steps", "train.until", "train.atari_reset")
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -43,7 +44,7 @@ def experiment(spec: Mapping[str, Any]) -> dict[str, Any]:
         name: value
         for name, value in spec.items()
         if name not in _BOOKKEEPING
-        and (not name.startswith("train.") or name in _BUDGET)
+        and (not name.startswith("train.") or name in _PROTOCOL)
         and (not name.startswith("redo.") or name == "redo.enabled" or spec["redo.enabled"])
     }
 
