@@ -10,7 +10,7 @@
 Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
 
 - the limit: environments alone with random actions, in one process, spread over several, and
-  in groups that play at once, if the algorithm's do;
+  in the processes and groups of training;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
 - where the time goes, in a turn of its own that waits for the device after learning;
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
@@ -30,7 +30,6 @@ import argparse
 import ast
 import functools
 import json
-import os
 import re
 import shlex
 import statistics
@@ -47,6 +46,7 @@ import torch
 
 from hadamard import envs
 from hadamard.core.config import overridden
+from hadamard.core.machine import usable_cores
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
 from hadamard.trainer import make_agent
@@ -59,10 +59,18 @@ class Alone:
     """Environments with random actions and nobody who learns; groups of them play at once."""
 
     def __init__(
-        self, env: str, count: int, device: torch.device, workers: int, groups: int = 1
+        self,
+        env: str,
+        count: int,
+        device: torch.device,
+        workers: int | None,
+        groups: int = 1,
+        atari_reset: str = "cleanrl",
     ) -> None:
         # On the learner's device: stacking frames on a CPU would count as the environments' time.
-        self.envs = envs.make(env, 0, count, device, workers=workers, groups=groups)
+        self.envs = envs.make(
+            env, 0, count, device, workers=workers, groups=groups, atari_reset=atari_reset
+        )
         self.envs.reset()
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
@@ -218,7 +226,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             stack.enter_context(closing(lane))
             trainer = lane.trainer
             count, workers = trainer.envs.num_envs, trainer.spec.train.env_workers
-            groups = len(trainer.groups)
+            groups, begun = len(trainer.groups), trainer.spec.train.atari_reset
             rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(asked.turns))
             updates = Updates(lane)
             spec = overridden(trainer.spec, VARIANTS["tanh + HR"])
@@ -227,7 +235,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             for learn in (updates.learn, rival.learn):
                 updates.seconds(2, [learn])  # captured, and warm
                 took.append(updates.seconds(asked.updates, [learn]))
-        with closing(Alone(asked.env, count, trainer.device, workers, groups)) as alone:
+        with closing(Alone(asked.env, count, trainer.device, workers, groups, begun)) as alone:
             limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
         row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
         print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
@@ -306,16 +314,16 @@ def main() -> None:
             print(f"{variant}: ready in {time.perf_counter() - start:.0f} s", flush=True)
         trainer = lanes["ReLU"].trainer
         count = trainer.envs.num_envs
-        cores = len(os.sched_getaffinity(0))
-        ways = {
+        begun, groups = trainer.spec.train.atari_reset, len(trainer.groups)
+        ways: dict[str, tuple[int | None, int]] = {
             f"{workers} processes" if workers else "one process": (workers, 1)
             for workers in (asked.layouts or (0, 2, 4, 8, 16))
-            if workers <= min(cores, count)
+            if workers <= min(usable_cores(), count)
         }
-        if len(trainer.groups) > 1:
-            ways[f"{len(trainer.groups)} groups"] = (0, len(trainer.groups))
+        if groups > 1 or envs.automatic_workers(asked.env, count):
+            ways["as in training"] = (trainer.spec.train.env_workers, groups)
         layouts = {
-            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way)))
+            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way, begun)))
             for name, way in ways.items()
         }
         limits: dict[str, list[float]] = {name: [] for name in layouts}
