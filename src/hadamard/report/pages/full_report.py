@@ -38,10 +38,12 @@ from hadamard.report.pages.comparison import (
 from hadamard.report.pages.document import inline, svg, terms_html, write_document
 from hadamard.report.pages.dormancy import dormancy_table
 from hadamard.report.pages.faults import faults
-from hadamard.report.pages.reading import counted, number, other_budget, spanned
+from hadamard.report.pages.reading import counted, other_budget, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
-from hadamard.report.statistics.together import Together, combine
+from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE
+from hadamard.report.statistics.estimates import AGGREGATES
+from hadamard.report.statistics.together import COMPARED, Together, combine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +60,9 @@ _AGGREGATE_TERMS = {
     "the other on the same task; 0.5 is no difference.",
     "performance profile": "for every score, the fraction of runs above it: the higher the line, "
     "the better.",
-    "no difference shown": "there are too few seeds, the intervals overlap, or that of the "
-    "probability of improvement contains 0.5. It does not mean that there is no difference.",
+    "difference": f"a variant's {AGGREGATES[COMPARED].label} minus the baseline's on the same "
+    "tasks, with its 95 % interval. The interval of every comparison is of this difference; from "
+    f"{TASKS_TO_RESAMPLE} tasks on it allows for other tasks, as the shaded intervals do not.",
 }
 _HEALTH: dict[str, tuple[str, str, float]] = {
     "dormant_fraction": ("Dormant neurons", "share of the layer (%)", 100),
@@ -218,18 +221,17 @@ class _Report:
     def _said(self) -> str:
         told = ""
         for one in self.combined.found:
-            verdicts = "".join(
-                f"<li>{escape(verdict.sentence(label, one.baseline, number))}</li>"
-                for label, verdict in one.verdicts.items()
+            comparisons = "".join(
+                f"<li>{escape(one.comparison(label))}</li>" for label in one.compared
             )
-            verdicts += "".join(
+            comparisons += "".join(
                 f"<li>{escape(other_budget(label, one.baseline))}</li>"
                 for label in one.other_budget
             )
             only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
             name = escape(algorithm_name(one.algorithm))
             told += f"<h3>{name}, all {len(one.tasks)} tasks together</h3>"
-            told += f"<ul>{verdicts or only}</ul>"
+            told += f"<ul>{comparisons or only}</ul>"
         several = len(self.sections) > 1
         each = "".join(
             reading_html(section, with_name=several, with_notes=False) for section in self.sections
@@ -267,8 +269,10 @@ class _Report:
             )
             for key, (title, of) in zip(one.shown, estimates.items(), strict=True)
         )
-        if improvements := {label: v.improvement for label, v in one.verdicts.items()}:
-            picture = partial(aggregate_figures.improvements, improvements, styles, one.baseline)
+        if one.improvements:
+            picture = partial(
+                aggregate_figures.improvements, one.improvements, styles, one.baseline
+            )
             drawn += self._figure(picture, f"improvement-{name}")
         picture = partial(aggregate_figures.profiles, taus, profiles, styles, unit)
         drawn += self._figure(picture, f"profile-{name}")
