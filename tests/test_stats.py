@@ -225,7 +225,7 @@ def test_a_task_weighs_the_same_whatever_its_seeds() -> None:
 def test_weights_change_nothing_where_they_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     values = rng().normal(size=(7, 5))
     plain = {name: point(values, name) for name in AGGREGATES}
-    monkeypatch.setattr(stats._Runs, "even", False)
+    monkeypatch.setattr(stats.Runs, "even", False)
     assert {name: point(values, name) for name in AGGREGATES} == pytest.approx(plain)
 
 

@@ -419,11 +419,11 @@ def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
     score = " ".join(f"Of runs judged by {SCORES[k].of}: {SCORES[k].meaning}" for k in kinds)
     terms = {
         "score": score if len(kinds) > 1 else SCORES[kinds[0]].meaning,
-        "seed": "a repetition with other random numbers. A difference smaller than that between "
-        "seeds says nothing.",
-        "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "
-        "overlap. The share of cases named with a score is how often the seeds of two equal "
-        "variants would lie apart by chance, either way round.",
+        "seed": "a repetition with other random numbers.",
+        "higher, lower, more, fewer": "the 95 % interval of the difference between two variants' "
+        "means excludes 0. It is a bootstrap over seeds, widened for how few there are.",
+        "no difference shown": "the interval contains 0, or there are too few seeds. It does not "
+        "mean that there is no difference.",
     }
     for run in runs:
         if run.threshold is not None and run.delta is not None:
