@@ -35,7 +35,6 @@ def select(
     wanted: dict[tuple[str, str], list[tuple[Arm, Mapping[str, Any]]]] = {}
     for known, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
         settings = flattened(to_dict(job.spec))
-        del settings["train.until"]
         wanted.setdefault((job.algorithm, job.spec.env), []).append((known, settings))
     found = {}
     for panel in experiment.at(scale, share, until):
@@ -79,7 +78,9 @@ def _only(panel: paper.Panel, tasks: Sequence[str], seeds: int) -> paper.Panel:
 
 def _arm_of(run: RunData, wanted: Sequence[tuple[Arm, Mapping[str, Any]]]) -> Arm | None:
     """Return the arm whose settings a run has, all of them."""
-    return next((arm for arm, settings in wanted if not changed(settings, run.spec)), None)
+    whole = {"train.until": 0}
+    found = {**run.spec, **whole}
+    return next((arm for arm, own in wanted if not changed({**own, **whole}, found)), None)
 
 
 def _furthest(runs: Sequence[RunData]) -> list[RunData]:

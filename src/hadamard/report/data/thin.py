@@ -54,7 +54,7 @@ def thinned(run: Run) -> Record:
     return {
         "name": run.path.resolve().name,
         "algorithm": config.get("algorithm"),
-        "spec": {name: value for name, value in spec.items() if name != "run_dir"},
+        "spec": {name: _setting(value) for name, value in spec.items() if name != "run_dir"},
         "versions": config.get("versions") or {},
         "commit": config.get("commit"),
         "protocol": config.get("protocol", 1),
@@ -99,6 +99,11 @@ def _config(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
             "leave the folder out"
         )
     return config, spec
+
+
+def _setting(value: Any) -> Any:
+    """Return a setting as JSON can hold it: inf and nan become words."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
