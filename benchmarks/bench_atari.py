@@ -46,7 +46,7 @@ import torch
 
 from hadamard import envs
 from hadamard.core.config import overridden
-from hadamard.core.machine import usable_cores
+from hadamard.envs.common import usable_cores
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
 from hadamard.trainer import make_agent
