@@ -1,17 +1,19 @@
 """How often the decision rule tells equal variants apart, and how often it finds an effect.
 
-    python benchmarks/error_rates.py
+    python benchmarks/error_rates.py           # about 10 minutes on one core
 
 For every design (tasks and seeds) 2,000 experiments are simulated with each kind of scores,
 aggregate and unit, and the claim "ours is higher" and the claim "ours is lower" are judged as
-`hadamard.report.statistics.decision` judges them. The table printed is the one of docs/reproduce.md.
+`hadamard.report.statistics.decision` judges them. Power is of the claim "higher" where ours is
+better by 1, 2 and 3 standard deviations of a seed (normal scores, mean, points). The table is the
+one of docs/reproduce.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -74,70 +76,46 @@ class Tasks(NamedTuple):
     """(experiments, tasks), from 0.03 to 30."""
 
 
-# Each draws the scores of one side, (experiments, runs), given each run's task.
-Draw = Callable[[Generator, Tasks, npt.NDArray[np.int64], int], FloatArray]
+SCORES = (
+    "normal",
+    "lognormal",
+    "Student's t, 2 degrees",
+    "scales from 0.03 to 30",
+    "shares",
+    "shares, often 0",
+    "task-by-variant interaction",
+    "one side three times as noisy",
+)
 
 
-def normal(rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int) -> FloatArray:
-    level = 3 + 4 * tasks.level[:, task]
-    return level + rng.normal(size=level.shape)
-
-
-def skewed(rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int) -> FloatArray:
-    level = 1 + tasks.level[:, task]
-    return level * rng.lognormal(size=level.shape)
-
-
-def heavy_tailed(
-    rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int
+def scores_of(
+    rng: Generator, scores: str, tasks: Tasks, task: npt.NDArray[np.int64], side: int
 ) -> FloatArray:
-    level = 10 + 4 * tasks.level[:, task]
-    return level + rng.standard_t(2, size=level.shape)
+    """Draw the scores of one side, (experiments, runs); ``task`` is that of each run."""
+    level = tasks.level[:, task]
+    if scores == "lognormal":
+        return (1 + level) * rng.lognormal(size=level.shape)
+    if scores == "Student's t, 2 degrees":
+        return 10 + 4 * level + rng.standard_t(2, size=level.shape)
+    if scores == "one side three times as noisy":
+        return 8 + 4 * level + (3 if side == 0 else 1) * rng.normal(size=level.shape)
+    if scores in ("shares", "shares, often 0"):
+        mean = 0.05 + 0.6 * level
+        drawn = rng.beta(3 * mean, 3 * (1 - mean))
+        return drawn if scores == "shares" else drawn * (rng.random(drawn.shape) < 0.6)
+    drawn = 3 + 4 * level + rng.normal(size=level.shape)
+    if scores == "scales from 0.03 to 30":
+        return tasks.scale[:, task] * drawn
+    if scores == "task-by-variant interaction":
+        # A variant is better on some tasks and worse on others, as likely one as the other.
+        effects = rng.normal(size=tasks.level.shape)
+        if effects.shape[1] < TASKS_TO_RESAMPLE:
+            # The rule then speaks of these very tasks: equal variants are equal on average.
+            effects -= effects.mean(axis=1, keepdims=True)
+        return drawn + effects[:, task]
+    return drawn
 
 
-def unlike_scales(
-    rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int
-) -> FloatArray:
-    return tasks.scale[:, task] * normal(rng, tasks, task, side)
-
-
-def shares(rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int) -> FloatArray:
-    mean = 0.05 + 0.6 * tasks.level[:, task]
-    return rng.beta(3 * mean, 3 * (1 - mean))
-
-
-def shares_often_zero(
-    rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int
-) -> FloatArray:
-    drawn = shares(rng, tasks, task, side)
-    return drawn * (rng.random(drawn.shape) < 0.6)
-
-
-def interaction(rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int) -> FloatArray:
-    """Each variant is better on some tasks and worse on others, as likely one as the other."""
-    effects = rng.normal(size=tasks.level.shape)
-    if effects.shape[1] < TASKS_TO_RESAMPLE:
-        # The rule then speaks of these very tasks, so equal variants are equal on their average.
-        effects -= effects.mean(axis=1, keepdims=True)
-    return normal(rng, tasks, task, side) + effects[:, task]
-
-
-def noisier(rng: Generator, tasks: Tasks, task: npt.NDArray[np.int64], side: int) -> FloatArray:
-    """The first side's scores vary three times as much."""
-    level = 8 + 4 * tasks.level[:, task]
-    return level + (3 if side == 0 else 1) * rng.normal(size=level.shape)
-
-
-SCORES: dict[str, Draw] = {
-    "normal": normal,
-    "lognormal": skewed,
-    "Student's t, 2 degrees": heavy_tailed,
-    "scales from 0.03 to 30": unlike_scales,
-    "shares": shares,
-    "shares, often 0": shares_often_zero,
-    "task-by-variant interaction": interaction,
-    "one side three times as noisy": noisier,
-}
 AGGREGATES = ("mean", "median", "median_of_runs", "iqm", "iqm_of_task_means")
 UNITS: tuple[Unit, ...] = ("points", "percent")
 
@@ -155,7 +133,7 @@ def experiments(rng: Generator, design: Design, scores: str, count: int) -> Side
     shape = count, len(design.ours)
     tasks = Tasks(rng.random(shape), 10 ** rng.uniform(-1.5, 1.5, shape))
     return [
-        SCORES[scores](rng, tasks, np.repeat(np.arange(len(seeds)), seeds), side)
+        scores_of(rng, scores, tasks, np.repeat(np.arange(len(seeds)), seeds), side)
         for side, seeds in enumerate((design.ours, design.theirs))
     ]
 
@@ -187,18 +165,19 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
+        """The rate of the claim that is wrongly supported more often."""
         return max(self.higher, self.lower)
 
 
 def error_rates(
     design: Design,
-    scores: Sequence[str] = tuple(SCORES),
+    scores: Sequence[str] = SCORES,
     aggregates: Sequence[str] = AGGREGATES,
     units: Sequence[Unit] = UNITS,
 ) -> Iterator[Row]:
     """Simulate equal variants in one design."""
     for name in scores:
-        rng = np.random.default_rng([sum(map(ord, design.name)), list(SCORES).index(name)])
+        rng = np.random.default_rng([sum(map(ord, design.name)), SCORES.index(name)])
         sides = experiments(rng, design, name, EXPERIMENTS)
         for aggregate in aggregates:
             for unit in units:
@@ -220,6 +199,8 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every kind of scores")
     asked = parser.parse_args()
     start = time.perf_counter()
+    heads = ["tasks × seeds", *AGGREGATES, "worst case", "power 1", "2", "3"]
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for design in DESIGNS:
         rows = list(error_rates(design))
         if asked.all:
@@ -227,13 +208,13 @@ def main() -> None:
                 print(f"{row.design} | {row.scores} | {row.aggregate} | {row.unit} | "
                       f"{row.higher:.1%} | {row.lower:.1%}", flush=True)  # fmt: skip
         worst = max(rows, key=lambda row: row.error)
+        errors = {name: [row.error for row in rows if row.aggregate == name] for name in AGGREGATES}
         cells = [
             design.name,
-            *(f"{100 * max((r.error for r in rows if r.aggregate == name), default=float('nan')):.1f}"
-              for name in AGGREGATES),
+            *(f"{100 * max(found):.1f}" if found else "–" for found in errors.values()),
             f"{worst.scores}, {worst.aggregate}, {worst.unit}",
             *(f"{100 * power(design, effect):.0f}" for effect in (1, 2, 3)),
-        ]  # fmt: skip
+        ]
         print(f"| {' | '.join(cells)} |", flush=True)
     print(f"{time.perf_counter() - start:.0f} s")
 

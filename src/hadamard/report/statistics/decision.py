@@ -183,7 +183,7 @@ def difference(
         >>> shown.estimate.value, shown.outcome, shown.evidence
         (5.0, 'higher', '4 seeds on 1 task')
         >>> difference(good, [[3.0, 4.0]], rng=np.random.default_rng(0)).too_few
-        'too few seeds (2; with fewer than 6 tasks each needs at least 3 a side)'
+        'too few seeds (2; a single task needs 4 a side)'
     """
     if unit not in ("points", "percent"):
         raise ValueError(f"a difference is in 'points' or in 'percent', got {unit!r}")
@@ -398,20 +398,14 @@ def _too_few(counts: list[list[int]]) -> str:
     """Say whether there are too few seeds for any result; ``counts`` are by task and side."""
     if len(counts) >= TASKS_TO_RESAMPLE:
         return ""
-    fewest = min(map(min, counts))
-    if fewest < MIN_SEEDS:
-        return (
-            f"too few seeds ({fewest}; with fewer than {TASKS_TO_RESAMPLE} tasks each needs at "
-            f"least {MIN_SEEDS}{' a side' if len(counts[0]) == 2 else ''})"
-        )
-    if len(counts[0]) == 2:
-        chance = 2 / math.prod(math.comb(n + m, n) for n, m in counts)
-        if chance > RAREST_CHANCE:
-            return (
-                f"too few seeds ({fewest}; equal variants lie wholly apart in "
-                f"{100 * chance:.2g} % of cases, so a single task needs 4 a side)"
-            )
-    return ""
+    fewest, two_sides = min(map(min, counts)), len(counts[0]) == 2
+    chance = 2 / math.prod(math.comb(sum(seeds), seeds[0]) for seeds in counts)
+    if fewest >= MIN_SEEDS and (chance <= RAREST_CHANCE or not two_sides):
+        return ""
+    needed = "a single task needs 4" if len(counts) == 1 else f"each task needs {MIN_SEEDS}"
+    if not two_sides:
+        return f"too few seeds ({fewest}; a level needs {MIN_SEEDS} on each task)"
+    return f"too few seeds ({fewest}; {needed} a side)"
 
 
 def _difference(

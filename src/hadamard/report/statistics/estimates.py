@@ -9,6 +9,11 @@ drawn anew with replacement, the tasks stay. They answer "what if the same tasks
 other seeds", and nothing about other tasks. With equal numbers of seeds all of this is what
 rliable computes (Agarwal et al. 2021, "Deep RL at the edge of the statistical precipice").
 
+These are the intervals of figures and tables of aggregates: one variant's, over seeds. Claims and
+comparisons are decided by another interval, that of the paired difference of two variants, which
+is widened for few seeds and from six tasks on allows for other tasks (`decision`). So the bands of
+two variants may overlap where their difference is shown, and the other way round.
+
 With few seeds the bootstrap is too sure of itself: drawn from n seeds it sees (n - 1) / n of
 their variance. Measured on normally distributed scores, 95 % intervals of a mean over ten tasks
 hold 93 % of the time with 10 seeds, 92 % with 5 and 88 % with 3; on one task, 84 % with 5 and
@@ -65,14 +70,17 @@ class Runs:
 
     @functools.cached_property
     def starts(self) -> IntArray:
+        """Where each task begins."""
         return np.asarray(np.cumsum(self.counts) - self.counts)
 
     @functools.cached_property
     def total(self) -> int:
+        """The number of runs."""
         return int(self.counts.sum())
 
     @functools.cached_property
     def even(self) -> bool:
+        """Whether all tasks have as many seeds."""
         return bool((self.counts == self.counts[0]).all())
 
     @functools.cached_property
@@ -464,6 +472,7 @@ def _frequencies(rng: np.random.Generator, seeds: int, resamples: int) -> FloatA
 
 
 def check_draws(resamples: int, confidence: float) -> None:
+    """Refuse a number of resamples or a confidence that makes no interval."""
     if resamples < 1:
         raise ValueError(f"an interval needs resamples, got {resamples}")
     _ends(confidence)
