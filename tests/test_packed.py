@@ -253,7 +253,8 @@ def test_a_run_of_the_papers_length_is_small(tmp_path: Path) -> None:
             "density": density.tolist(), "dormant": [False] * 16, "bounded": True, "title": "last",
         }))  # fmt: skip
     (run / "kde.jsonl").write_text("\n".join(rows) + "\n")
-    assert len(packed(record_of(run))) < 12_000
+    size = len(packed(record_of(run)))
+    assert size < 12_000
 
 
 # Damage

@@ -18,7 +18,7 @@ from hadamard.core.config import flattened
 from hadamard.core.run import Run, RunError
 from hadamard.core.scores import greedy_window_mean, greedy_window_means
 from hadamard.report.data import rows
-from hadamard.report.data.fields import LARGEST, is_number, is_whole
+from hadamard.report.data.fields import LARGEST, all_numbers, is_number, is_whole
 from hadamard.report.data.series import FloatArray, Series, places
 from hadamard.report.measures import LATE_SHARE, RECORDED, TRAINING_WINDOW
 from hadamard.report.statistics.normalise import final_mean
@@ -31,6 +31,7 @@ DENSITY_POINTS = 48
 """At how many places the density of a neuron is kept."""
 _DENSITY_LEVELS = 999
 _DIGITS = 7
+_WHOLE = 10**_DIGITS
 _SMALL_FILE = 2**20
 _NEEDED = ("env", "seed", "net.layer", "net.activation", "net.norm", "train.steps", "redo.enabled")
 
@@ -226,7 +227,7 @@ def _health(run: Run, troubles: list[str]) -> Record:
     for name, measured in by_layer.items():
         columns = {key: [layer.get(key) for layer in measured] for key in RECORDED}
         for key, values in columns.items():
-            if not all(value is None or is_number(value) for value in values):
+            if not all_numbers(values):
                 troubles.append(f"{path} has something else than numbers as {key!r} of {name}")
         kept = {key: short(values) for key, values in columns.items()}
         measured_at_all = {key: of for key, of in kept.items() if any(v is not None for v in of)}
@@ -343,10 +344,14 @@ def exact(value: float) -> float | None:
 
 def short(values: Iterable[Any] | Sequence[Any]) -> list[float | int | None]:
     """Return numbers with few digits, and None for whatever is not a finite number."""
-    plain = values.tolist() if isinstance(values, np.ndarray) else values
+    plain = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if all_numbers(plain):
+        return [None if value is None else _short(value) for value in plain]
     return [_short(value) if is_number(value) else None for value in plain]
 
 
 def _short(value: float) -> float | int:
+    if isinstance(value, int) and value < _WHOLE:
+        return value
     few = rounded(value)
-    return int(few) if few.is_integer() and abs(few) <= LARGEST else few
+    return int(few) if few.is_integer() and abs(few) < _WHOLE else few

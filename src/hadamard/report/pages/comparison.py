@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 # What is allowed to differ between the runs of a variant.
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
 # What of the loop's settings shows in the results.
-_TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
+_TRAIN = (
+    "train.steps", "train.until", "train.health_every", "train.health_samples",
+    "train.greedy_envs", "train.eval_every",
+)  # fmt: skip
 
 DefaultOf = Callable[[str, str], Mapping[str, Any]]
 
