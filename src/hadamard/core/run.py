@@ -284,8 +284,11 @@ def _versions() -> dict[str, str]:
 def _commit() -> str | None:
     """Return the commit of the source tree this package runs from, None when it is installed.
 
-    It ends in -dirty when tracked files were changed since.
+    It ends in -dirty when tracked files were changed since. For a copy of a tree without its
+    history, the variable HADAMARD_COMMIT names it.
     """
+    if named := os.environ.get("HADAMARD_COMMIT"):
+        return named
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None

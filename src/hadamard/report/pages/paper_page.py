@@ -136,7 +136,7 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
 
 def claims_table(rows: Sequence[Row], place: str) -> Table:
     """Return claims, ours and verdicts, as a table for files."""
-    shown = {
+    shown: dict[str, list[str]] = {
         "claim": [row.text for row in rows],
         "in the paper": [_paper(row) for row in rows],
         "ours": [ours_words(row) for row in rows],

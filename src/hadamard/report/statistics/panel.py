@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hadamard.report.data.runs import FloatArray, RunData, Series
+from hadamard.report.data.runs import RunData
+from hadamard.report.data.series import FloatArray, Series
 from hadamard.report.measures import MEASURES
 from hadamard.report.statistics import estimates
 from hadamard.report.statistics.estimates import Band, Estimate
@@ -124,14 +125,16 @@ class PanelRuns:
         """Return a measure at a step: by arm and task, one number a complete run."""
         found: dict[str, ByTask] = {label: {} for label in self.shown}
         for task in self.tasks:
-            by_arm = {}
+            by_arm: dict[str, FloatArray | None] = {}
             for label in self.shown:
                 runs = self.complete[label][task]
                 values = np.array([value_at(run, measure, step) for run in runs])
                 by_arm[label] = self._scaled(values[np.isfinite(values)], measure, task)
             if all(values is not None and values.size for values in by_arm.values()):
-                for label, values in by_arm.items():
-                    assert values is not None
+                found_here = {
+                    label: values for label, values in by_arm.items() if values is not None
+                }
+                for label, values in found_here.items():
                     found[label][task] = values
         return found
 
