@@ -1,6 +1,6 @@
 """How often the decision rule tells equal variants apart, and how often it finds an effect.
 
-    python benchmarks/error_rates.py           # about 10 minutes on one core
+    python benchmarks/error_rates.py           # 10 to 20 minutes on one core
 
 For every design (tasks and seeds) 2,000 experiments are simulated with each kind of scores,
 aggregate and unit, and the claim "ours is higher" and the claim "ours is lower" are judged as

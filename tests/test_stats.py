@@ -19,6 +19,7 @@ from hadamard.report.statistics import normalise as scores
 from hadamard.report.statistics.decision import (
     Difference,
     Outcome,
+    Unit,
     Verdict,
     bands,
     difference,
@@ -640,21 +641,14 @@ def test_percent_and_points_have_the_same_sign() -> None:
 
 
 def test_a_simulated_experiment_is_judged_as_any_other() -> None:
-    for tasks, unit in ((2, "points"), (8, "percent")):
+    units: tuple[tuple[int, Unit], ...] = ((2, "points"), (8, "percent"))
+    for tasks, unit in units:
         ours, theirs = 5 + rng(tasks).normal(size=(2, 3, tasks, 4))
-        layout = stats.Runs(np.full(tasks, 4))
-        whole = bands(
-            [side.reshape(3, -1) for side in (ours, theirs)], [layout, layout], "iqm",
-            unit=unit, rng=rng(),  # type: ignore[arg-type]
-        )  # fmt: skip
+        layouts = [stats.Runs(np.full(tasks, 4))] * 2
+        sides = [side.reshape(3, -1) for side in (ours, theirs)]
+        whole = bands(sides, layouts, "iqm", unit=unit, rng=rng())
         for place in range(3):
-            one = difference(
-                ours[place],
-                theirs[place],
-                "iqm",
-                unit=unit,
-                rng=rng(),  # type: ignore[arg-type]
-            )
+            one = difference(ours[place], theirs[place], "iqm", unit=unit, rng=rng())
             assert one.estimate == pytest.approx([part[place] for part in whole])
 
 
@@ -679,16 +673,18 @@ SKEWED = ("lognormal", "shares, often 0")
         ("2 × 3", ("scales from 0.03 to 30", *SKEWED), ("mean", "median_of_runs")),
         ("5 × 5", ("scales from 0.03 to 30", "task-by-variant interaction"), ("mean", "median")),
         ("6 × 1", error_rates.SCORES, ("mean",)),
-        ("7 × 1", ("normal", "shares"), ("mean", "median", "iqm", "iqm_of_task_means")),
+        ("7 × 1", ("shares",), ("median", "iqm_of_task_means")),
         ("8 × 2", ("task-by-variant interaction",), ("mean", "iqm")),
         ("14 × 1", ("lognormal", "shares, often 0"), ("mean", "iqm")),
-        ("51 × 1", ("Student's t, 2 degrees",), ("mean", "median")),
+        ("51 × 1", ("Student's t, 2 degrees",), ("mean",)),
     ],
 )
 def test_equal_variants_are_rarely_told_apart(
     design: str, scores: tuple[str, ...], aggregates: tuple[str, ...]
 ) -> None:
-    rows = list(error_rates.error_rates(DESIGNS[design], scores, aggregates))
+    # A percentage never has another sign, and takes as long again: where designs are small.
+    units = error_rates.UNITS if sum(DESIGNS[design].ours) < 14 else ("points",)
+    rows = list(error_rates.error_rates(DESIGNS[design], scores, aggregates, units))
     assert rows
     for row in rows:
         assert row.error <= error_rates.LIMIT, row

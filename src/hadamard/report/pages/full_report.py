@@ -45,7 +45,6 @@ from hadamard.report.pages.reading import counted, other_budget, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE
-from hadamard.report.statistics.estimates import AGGREGATES
 from hadamard.report.statistics.together import COMPARED, Together, combine
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ _AGGREGATE_TERMS = {
     "the other on the same task; 0.5 is no difference.",
     "performance profile": "for every score, the fraction of runs above it: the higher the line, "
     "the better.",
-    "difference": f"a variant's {AGGREGATES[COMPARED].label} minus the baseline's on the same "
-    "tasks, with its 95 % interval. The interval of every comparison is of this difference; from "
+    "difference": f"the {stats.AGGREGATES[COMPARED].label} of a variant minus the baseline's on "
+    "the same tasks, with its 95 % interval, by which all comparisons are made. From "
     f"{TASKS_TO_RESAMPLE} tasks on it allows for other tasks, as the shaded intervals do not.",
 }
 
