@@ -4,11 +4,13 @@
     python benchmarks/bench_atari.py --env minatar/breakout --algorithm dqn --set train.compile=on
     python benchmarks/bench_atari.py --peer CleanRL "python benchmarks/peer.py --period 32 SCRIPT"
     python benchmarks/bench_atari.py --grow net.width=128 net.width=512 net.width=2048
+    python benchmarks/bench_atari.py --compare train.greedy_envs=0 train.greedy_call=own \\
+        train.greedy_call=joined                               # what greedy games cost
 
 Everything takes turns in one run, and the middle of three turns is reported (``--turns``):
 
 - the limit: environments alone with random actions, in one process, spread over several, and
-  in groups that play at once, if the algorithm's do;
+  in the processes and groups of training;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
 - where the time goes, in a turn of its own that waits for the device after learning;
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
@@ -18,7 +20,8 @@ Everything takes turns in one run, and the middle of three turns is reported (``
 
 With ``--grow`` it measures instead how speed and the cost of an update change with a setting: one
 row for each, several settings of a row joined by a +, as in
-``algo.num_envs=512+algo.minibatches=128``.
+``algo.num_envs=512+algo.minibatches=128``. With ``--compare`` the settings take turns instead, and
+each is shown beside the first.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ import argparse
 import ast
 import functools
 import json
-import os
 import re
 import shlex
 import statistics
@@ -44,6 +46,7 @@ import torch
 
 from hadamard import envs
 from hadamard.core.config import overridden
+from hadamard.envs.common import usable_cores
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
 from hadamard.trainer import make_agent
@@ -56,10 +59,18 @@ class Alone:
     """Environments with random actions and nobody who learns; groups of them play at once."""
 
     def __init__(
-        self, env: str, count: int, device: torch.device, workers: int, groups: int = 1
+        self,
+        env: str,
+        count: int,
+        device: torch.device,
+        workers: int | None,
+        groups: int = 1,
+        atari_reset: str = "cleanrl",
     ) -> None:
         # On the learner's device: stacking frames on a CPU would count as the environments' time.
-        self.envs = envs.make(env, 0, count, device, workers=workers, groups=groups)
+        self.envs = envs.make(
+            env, 0, count, device, workers=workers, groups=groups, atari_reset=atari_reset
+        )
         self.envs.reset()
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
@@ -215,7 +226,7 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             stack.enter_context(closing(lane))
             trainer = lane.trainer
             count, workers = trainer.envs.num_envs, trainer.spec.train.env_workers
-            groups = len(trainer.groups)
+            groups, begun = len(trainer.groups), trainer.spec.train.atari_reset
             rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(asked.turns))
             updates = Updates(lane)
             spec = overridden(trainer.spec, VARIANTS["tanh + HR"])
@@ -224,10 +235,34 @@ def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
             for learn in (updates.learn, rival.learn):
                 updates.seconds(2, [learn])  # captured, and warm
                 took.append(updates.seconds(asked.updates, [learn]))
-        with closing(Alone(asked.env, count, trainer.device, workers, groups)) as alone:
+        with closing(Alone(asked.env, count, trainer.device, workers, groups, begun)) as alone:
             limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
         row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
         print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
+
+
+def compare(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print a row for each of the settings asked for; they take turns, ReLU alone."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        lanes, turns = {}, dict[str, list[Timing]]()
+        for i, text in enumerate(asked.compare):
+            settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
+            place = Path(folder) / str(i)
+            lane = Lane(asked.algorithm, asked.env, "ReLU", asked.device, place, settings)
+            lanes[text] = stack.enter_context(closing(lane))
+        for _ in range(asked.turns):
+            for text, lane in lanes.items():
+                turns.setdefault(text, []).append(lane.measure(asked.seconds))
+        print(f"{'':<32}{'steps/s':>10}{'/ first':>9}" + "".join(f"{p:>13}" for p in PARTS))
+        for text, timings in turns.items():
+            middle = sorted(timings, key=lambda timing: timing.rate)[asked.turns // 2]
+            # Beside the first in the same turn: a machine's speed drifts.
+            beside = statistics.median(
+                mine.rate / first.rate
+                for mine, first in zip(timings, turns[asked.compare[0]], strict=True)
+            )
+            shares = "".join(f"{middle.parts.get(p, 0) / middle.seconds:>13.1%}" for p in PARTS)
+            print(f"{text:<32}{middle.rate:>10,.0f}{beside:>9.3f}{shares}")
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -254,6 +289,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], help="settings, as train.compile=on")
     parser.add_argument("--grow", nargs="+", help="rows of settings, as algo.num_envs=8")
+    parser.add_argument("--compare", nargs="+", help="settings to take turns, as train.tf32=False")
     parser.add_argument("--peer", nargs=2, action="append", default=[], help="name and command")
     asked = parser.parse_args()
     if asked.draw:
@@ -263,6 +299,9 @@ def main() -> None:
     print(f"{asked.algorithm} on {asked.env} {' '.join(asked.set)}, {machine()}")
     if asked.grow:
         grow(asked, changes)
+        return
+    if asked.compare:
+        compare(asked, changes)
         return
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lanes = {}
@@ -275,16 +314,16 @@ def main() -> None:
             print(f"{variant}: ready in {time.perf_counter() - start:.0f} s", flush=True)
         trainer = lanes["ReLU"].trainer
         count = trainer.envs.num_envs
-        cores = len(os.sched_getaffinity(0))
-        ways = {
+        begun, groups = trainer.spec.train.atari_reset, len(trainer.groups)
+        ways: dict[str, tuple[int | None, int]] = {
             f"{workers} processes" if workers else "one process": (workers, 1)
             for workers in (asked.layouts or (0, 2, 4, 8, 16))
-            if workers <= min(cores, count)
+            if workers <= min(usable_cores(), count)
         }
-        if len(trainer.groups) > 1:
-            ways[f"{len(trainer.groups)} groups"] = (0, len(trainer.groups))
+        if groups > 1 or envs.automatic_workers(asked.env, count):
+            ways["as in training"] = (trainer.spec.train.env_workers, groups)
         layouts = {
-            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way)))
+            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way, begun)))
             for name, way in ways.items()
         }
         limits: dict[str, list[float]] = {name: [] for name in layouts}

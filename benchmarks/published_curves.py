@@ -35,11 +35,8 @@ def published(path: Path) -> Curves:
 
 def evaluations(run: RunData, per_step: int) -> dict[int, float]:
     """Return the mean of every evaluation of a run, by the published count of steps."""
-    steps = np.unique(run.greedy.steps)
-    return {
-        int(step) * per_step: float(run.greedy.values[run.greedy.steps == step].mean())
-        for step in steps
-    }
+    series = run.score_series("evaluation")
+    return {int(step) * per_step: float(mean) for step, mean in zip(*series, strict=True)}
 
 
 def table(curves: Curves, runs: list[RunData], per_step: int) -> None:

@@ -11,6 +11,7 @@ Mann-Whitney test). The figure shows every run to its own end.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import sys
 from pathlib import Path
@@ -20,15 +21,24 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import mannwhitneyu
 
+from hadamard.report.data import rows
 from hadamard.report.data.runs import RunData, load
 
 Groups = dict[str, list[RunData]]
 POINTS = 10
 
 
+@functools.cache
+def episodes(run: RunData) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps at which a run's episodes ended, and their scores."""
+    found = rows.columns(run.path / "episodes.jsonl", ("step", "score")).values
+    sound = np.isfinite(found["score"])
+    return found["step"][sound], found["score"][sound]
+
+
 def around(run: RunData, steps: np.ndarray) -> np.ndarray:
     """Return the mean score of the episodes that ended between each step and the one before."""
-    ended, scores = run.episodes.steps, run.episodes.values
+    ended, scores = episodes(run)
     bounds = np.concatenate([[0], steps])
     parts = itertools.pairwise(bounds)
     return np.array([scores[(ended > low) & (ended <= high)].mean() for low, high in parts])
@@ -48,7 +58,7 @@ def of_task(groups: Groups, algorithm: str, env: str) -> Groups:
 
 def reached(run: RunData) -> int:
     """Return the step of a run's last episode."""
-    return int(run.episodes.steps.max())
+    return int(episodes(run)[0].max())
 
 
 def print_row(name: str, values: np.ndarray) -> None:
@@ -85,10 +95,10 @@ def main() -> None:
                 tenths[name].append(scores[:POINTS])
                 print_row(f"{name} {i}", scores[:POINTS])
                 axes.plot(steps, scores, lw=1.2, color=colour, label=None if i else name)
-        for name, rows in tenths.items():
-            print_row(f"{name}, mean", np.mean(rows, axis=0))
-            if len(rows) > 1:
-                print_row("  deviation", np.std(rows, axis=0, ddof=1))
+        for name, scores in tenths.items():
+            print_row(f"{name}, mean", np.mean(scores, axis=0))
+            if len(scores) > 1:
+                print_row("  deviation", np.std(scores, axis=0, ddof=1))
         print_row("p", mannwhitneyu(*tenths.values()).pvalue)
         title = f"{algorithm.upper()}, {env}"
         axes.set(title=title, xlabel="steps", ylabel="score of training episodes")

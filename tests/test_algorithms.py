@@ -749,11 +749,17 @@ def test_learning_ahead_of_a_step_changes_nothing(
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("groups", [1, 3])
-def test_greedy_environments_change_nothing_in_training(groups: int, tmp_path: Path) -> None:
+def test_greedy_environments_change_nothing_in_training(
+    groups: int, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+
     def run(name: str, **more: Any) -> tuple[Any, dict[str, list[dict[str, Any]]]]:
         changes = {"run_dir": str(tmp_path / name), "train.steps": 1_280, "train.log_every": 100}
-        changes |= {"train.tensorboard": False, "device": "cpu", "train.env_groups": groups}
+        changes |= {"train.tensorboard": False, "device": device, "train.env_groups": groups}
+        changes |= {"train.compile": "off", "train.conv_search": False}
         spec = settings("pqn", "both", {**changes, **more})
         trainer = Trainer("pqn", overridden(spec, {"env": "minatar/breakout"}))
         agent: Any = trainer.agent

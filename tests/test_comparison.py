@@ -18,7 +18,9 @@ import pytest
 from hadamard.core.run import Run, RunError
 
 pytest.importorskip("matplotlib")
-from hadamard.report.data.runs import RunData, Section, Series, gather, load, sections
+from hadamard.core.scores import greedy_window_mean, greedy_window_means
+from hadamard.report.data.runs import RunData, Section, gather, load, sections
+from hadamard.report.data.series import Series
 from hadamard.report.pages import comparison
 from hadamard.report.pages.comparison import command, write_comparison
 from hadamard.report.pages.reading import notes, reading
@@ -324,18 +326,57 @@ def test_curves_and_finals_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(rank, [[3, 3], [np.nan, np.nan]])
 
 
-def test_the_greedy_score_is_of_the_last_tenth_of_the_budget(tmp_path: Path) -> None:
-    played = {100: 1.0, 899: 2.0, 900: 5.0, 950: 6.0, 1000: 10.0}
-    for name, steps in {"a": [*played], "b": [100, 899]}.items():
-        folder = write_run(tmp_path / name, seed=len(steps))
-        rows = [json.dumps({"step": step, "score": played[step]}) for step in steps]
-        (folder / "eval.jsonl").write_text("\n".join(rows) + "\n")
-    late, early = load([tmp_path])
-    assert late.final("greedy") == 7
-    assert np.isnan(early.final("greedy"))
-    write_comparison(tmp_path / "page.html", [late, early], title="Greedy")
+def played_alongside(folder: Path, games: dict[int, float], **options: Any) -> Path:
+    """Write a run whose greedy environments finished a game at each step."""
+    write_run(folder, train_greedy_envs=8, **options)
+    rows = [json.dumps({"step": step, "score": score}) for step, score in games.items()]
+    (folder / "eval.jsonl").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_greedy_games_judge_the_runs_that_have_them(tmp_path: Path) -> None:
+    games = {step: float(step) for step in range(10, 1001, 10)}
+    games |= dict.fromkeys(range(951, 990), 3.0)  # 39 and 5 more in the last 5 % of training
+    games = dict(sorted(games.items()))
+    played_alongside(tmp_path / "a", games, score=[1.0, 2.0])
+    few = {100 * n: float(n) for n in range(1, 11)}
+    played_alongside(tmp_path / "b", few, seed=1)
+    played_alongside(tmp_path / "c", {1: 4.0}, seed=2, finished=False, score=None)
+    many, early, one = load([tmp_path])
+    late = [score for step, score in games.items() if step >= 950]
+    assert many.score_kind == "greedy"
+    assert many.final("score") == many.final("greedy_score") == pytest.approx(np.mean(late))
+    assert many.final("training_score") == 1.5
+    assert early.final("score") == 5.5  # fewer than 16: of all
+    assert one.final("score") == 4
+    assert np.isnan(one.final("training_score"))
+    assert np.isnan(many.final("evaluation_score"))
+    # The curve: at 500 the games since 450 are six, so the last 16 count.
+    curve = many.score_series()
+    at_500 = np.mean([games[step] for step in range(350, 501, 10)])
+    assert curve.values[curve.steps == 500] == pytest.approx(at_500)
+    assert curve.values[-1] == pytest.approx(np.mean(late))
+    assert np.isnan(curve.values[0])  # no game had ended by step 5
+    training = many.score_series("training")
+    assert training.values[training.steps == 100] == 1
+    assert many.score_series("evaluation").steps.size == 0
+    write_comparison(tmp_path / "page.html", [many, early], title="Greedy")
     page = (tmp_path / "page.html").read_text()
-    assert page.count("played alongside that ended in the last 10 % of the budget") == 2
+    assert "Score: mean of the greedy games, played alongside, that ended in the last 5 %" in page
+    assert "reaching further back until there are at least 16" in page
+    assert "Training score: mean of the last 100 training episodes" in page
+
+
+def test_the_greedy_window_by_hand() -> None:
+    steps = [*range(10, 201, 10), 900, 1000]
+    scores = np.arange(22.0)
+    means = greedy_window_means(steps, scores, [5, 10, 160, 200, 999, 1000], 1000)
+    # None; the first; all 16; the last 16 of 20; the last 16; the same, one further.
+    np.testing.assert_allclose(means, [np.nan, 0, 7.5, 11.5, 12.5, 13.5])
+    assert greedy_window_mean(steps, scores, 1000, 1000) == 13.5
+    # A long window holds more than 16: the steps from 1000 - 5 % of 20,000.
+    assert greedy_window_mean(steps, scores, 1000, 20_000) == 10.5
+    assert np.isnan(greedy_window_mean([], [], 1000, 1000))
 
 
 def test_an_unfinished_run_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
@@ -350,7 +391,8 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     with open(folder / "episodes.jsonl", "a") as file:
         file.write('{"step": 300, "sco')
     (run,) = load([folder])
-    assert run.episodes.values.tolist() == [1.0, 3.0]
+    assert run.episodes == 2
+    assert run.final("score") == 2
 
 
 def test_snapshots_are_the_first_and_the_last(tmp_path: Path) -> None:
@@ -382,9 +424,10 @@ def compare(
 def test_better(tmp_path: Path) -> None:
     healthy, sick = [measured(0.1, 3.0, 0.05)], [measured(0.5, 2.0, 0.25)]
     headline, details = compare(tmp_path, [1.0, 2.0, 3.0, 2.0], [5.0, 6.0, 7.0, 6.0], sick, healthy)
-    assert headline == "tanh + HR scored better than tanh, in every seed."
+    assert headline == "tanh + HR scored higher than tanh."
     assert "Final score: 6 (4 seeds, 5 to 7) against 2 (4 seeds, 1 to 3)." in details
-    assert "in 2.9% of cases." in details  # 2 of the 70 ways to deal 8 scores into fours
+    # Student's interval, of 6 degrees of freedom, would be 2.59 to 5.41.
+    assert "The difference is 4 (2.56 to 5.44), a 95 % interval." in details
     assert "Dormant neurons: 10.0% (each the same) against 50.0% (each the same), fewer." in details
     assert "Effective rank: 3 (each the same) against 2 (each the same), higher." in details
     assert "Hidden bias: 5.0% (each the same) against 25.0% (each the same), smaller." in details
@@ -394,64 +437,50 @@ def test_better(tmp_path: Path) -> None:
 
 
 def test_better_with_too_few_seeds(tmp_path: Path) -> None:
-    headline, details = compare(tmp_path, [1.0, 2.0], [5.0, 6.0])
-    assert (
-        headline
-        == "tanh + HR scored higher than tanh in every seed, but too few seeds to conclude."
-    )
-    assert "in 33% of cases, too often to conclude anything." in details
+    headline, details = compare(tmp_path, [1.0, 2.0, 3.0], [500.0, 600.0, 700.0])
+    assert headline == "tanh + HR against tanh: too few seeds to show a difference in score."
+    few = "Nothing can be concluded: too few seeds (3; a single task needs 4 a side)."
+    assert few in details
     assert "The representations cannot be compared: a diagnosis is missing." in details
 
 
 def test_worse(tmp_path: Path) -> None:
     headline, details = compare(tmp_path, [5.0, 6.0, 7.0, 6.0], [1.0, 2.0, 3.0, 2.0])
-    assert headline == "tanh + HR did not help: it scored worse than tanh, in every seed."
+    assert headline == "tanh + HR did not help: it scored lower than tanh."
     assert "Final score: 2 (4 seeds, 1 to 3) against 6 (4 seeds, 5 to 7)." in details
 
 
-def test_worse_with_too_few_seeds(tmp_path: Path) -> None:
-    headline, _ = compare(tmp_path, [5.0, 6.0], [1.0, 2.0])
-    expected = "tanh + HR did not help: it scored lower than tanh in every seed, but"
-    assert headline.startswith(expected)
-
-
 def test_another_activation_is_not_said_to_help(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        write_run(tmp_path / f"r{seed}", seed, activation="relu", score=5.0)
-        write_run(tmp_path / f"t{seed}", seed, score=1.0)
+    for seed in range(4):
+        write_run(tmp_path / f"r{seed}", seed, activation="relu", score=5.0 + seed)
+        write_run(tmp_path / f"t{seed}", seed, score=0.1 * seed)
     (finding,) = reading(only_section(tmp_path))
-    assert finding.headline.startswith("tanh scored lower than ReLU in every seed, but")
+    assert finding.headline == "tanh scored lower than ReLU."
 
 
-def test_overlapping_but_healthier(tmp_path: Path) -> None:
+def test_no_difference_but_healthier(tmp_path: Path) -> None:
     healthy, sick = [measured(0.1, 3.0, 0.05)], [measured(0.5, 2.0, 0.25)]
-    headline, details = compare(tmp_path, [1.0, 3.0], [2.0, 9.0], sick, healthy)
-    assert headline == "tanh + HR against tanh: these seeds show no difference in score."
-    assert "The seeds' ranges overlap, so nothing can be concluded." in details
+    base, hr = [1.0, 3.0, 2.0, 4.0], [2.0, 9.0, 1.0, 3.0]
+    headline, details = compare(tmp_path, base, hr, sick, healthy)
+    assert headline == "tanh + HR against tanh: no difference in score shown."
+    assert "its 95 % interval contains 0." in details
     assert "So the representation is healthier, and the score does not show it." in details
 
 
 def test_equal(tmp_path: Path) -> None:
     same = [measured(0.0, 4.0, 0.0)]
-    headline, details = compare(tmp_path, [0.0, 0.0], [0.0, 0.0], same, same)
-    assert headline == "tanh + HR against tanh: the same score in every seed."
-    assert (
-        "Dormant neurons: 0.0% (each the same) against 0.0% (each the same), the same." in details
-    )
+    headline, details = compare(tmp_path, [0.0] * 4, [0.0] * 4, same, same)
+    assert headline == "tanh + HR against tanh: no difference in score shown."
+    unlike = "Dormant neurons: 0.0% (each the same) against 0.0% (each the same), no difference"
+    assert f"{unlike} shown." in details
     assert "healthier" not in details
-
-
-def test_one_equal_seed_is_no_evidence_either(tmp_path: Path) -> None:
-    same = [measured(0.0, 4.0, 0.0)]
-    headline, _ = compare(tmp_path, [2.0], [2.0], same, same)
-    assert headline == "tanh + HR against tanh: the same score, but one seed is no evidence."
 
 
 def test_one_seed(tmp_path: Path) -> None:
     headline, details = compare(tmp_path, [1.0], [2.0], [measured(0.5, 2.0, None)])
-    assert headline == "tanh + HR against tanh: a higher score, but one seed is no evidence."
+    assert headline == "tanh + HR against tanh: too few seeds to show a difference in score."
     assert "Final score: 2 (1 seed) against 1 (1 seed)." in details
-    assert "It could be chance, so nothing can be concluded." in details
+    assert "Nothing can be concluded: too few seeds (1; a single task needs 4 a side)." in details
     assert "cannot be compared: a diagnosis is missing" in details
     assert notes(only_section(tmp_path))[-1].startswith("One seed is few")
 
@@ -462,8 +491,8 @@ def test_partly_missing_health(tmp_path: Path) -> None:
     write_run(tmp_path / "c", 0, layer="hadamard", health=[measured(0.25, 2.0, 0.1)])
     (finding,) = reading(only_section(tmp_path))
     details = "\n".join(finding.details)
-    assert "Dormant neurons: 25.0% against 50.0% (1 of 2 seeds), fewer." in details
-    assert "Effective rank: 2 against 2 (1 of 2 seeds), the same." in details
+    assert "Dormant neurons: 25.0% against 50.0% (1 of 2 seeds), no difference shown." in details
+    assert "Effective rank: 2 against 2 (1 of 2 seeds), no difference shown." in details
     assert "Hidden bias: 10.0% against not measured." in details
 
 
@@ -552,12 +581,12 @@ def test_page_is_complete_escaped_and_reproducible(page: Path, tmp_path: Path) -
     assert "PQN on suite/&lt;script&gt;alert(1)&lt;/script&gt;&amp;" in text
     assert not re.search(r'(src|href)="?(https?:)?//', text.replace("http://www.w3.org", ""))
     assert "9 runs, 8 finished" in text
-    assert "a tenth of the way (100 steps)" in text
-    assert "how it ended (900 steps)" in text
+    assert "after 10% of the budget (100 steps)" in text
+    assert "after 90% of the budget (900 steps)" in text
     assert "(1 at 1,000 steps)" in text  # the unfinished run in the table
     assert "Not measured at the end: tanh + &lt;b&gt;&amp;" in text
     assert "1 to 2 seeds for each variant." in text
-    assert "no diagnosis of it was written" in text  # of the second environment
+    assert "No diagnosis of the representation was written" in text  # of the second environment
     assert text.count("hadamard train pqn --env") == 9
     # Legends of 3 and 2, curves of 3 and 1, hidden bias over training and in parts, 2 densities.
     assert text.count("<svg") == 5 + 4 + 2 + 2

@@ -345,7 +345,7 @@ def test_pictures_for_people(drawing: None) -> None:
 
 def test_workers_draw_too(drawing: None) -> None:
     name = "dmc/pendulum-swingup"
-    with opened(name, 4, workers=1) as there, opened(name, spread(4, 1)[0]) as here:
+    with opened(name, 4, workers=1) as there, opened(name, 4) as here:
         assert isinstance(there, WorkerEnvs)
         assert torch.equal(there.reset(), here.reset())
         assert_same(play(there, 2), play(here, 2))

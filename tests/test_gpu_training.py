@@ -278,13 +278,16 @@ def test_a_policy_is_learned(algorithm: str, tmp_path: Path) -> None:
     assert summary["score"] > 0.6  # 0 by chance, 1 at best
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_stacks_on_the_gpu_are_the_stacks_in_memory(exact: bool) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("atari_reset", ["cleanrl", "envpool"])
+def test_stacks_on_the_gpu_are_the_stacks_in_memory(workers: int, atari_reset: str) -> None:
     pytest.importorskip("ale_py")
-    if exact:
-        pytest.importorskip("cv2")
+    pytest.importorskip("cv2")
     draw = torch.Generator().manual_seed(0)
-    both = [envs.make("atari/Breakout", 5, 4, device, exact=exact) for device in ("cpu", DEVICE)]
+    both = [
+        envs.make("atari/Breakout", 5, 4, device, workers=workers, atari_reset=atari_reset)
+        for device in ("cpu", DEVICE)
+    ]
     assert torch.equal(*(made.reset().cpu() for made in both))
     ended = 0
     for _ in range(400):

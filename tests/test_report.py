@@ -206,9 +206,14 @@ def test_aggregates_by_hand(report: Path, runs: Path) -> None:
         assert float(line["iqm_low"]) < float(line["iqm"]) < float(line["iqm_high"])
     assert float(lines["tanh"]["improvement"]) == 0  # each of its scores is below each of ReLU's
     assert lines["tanh"]["against_baseline"] == "lower"
+    gap = float(lines["tanh"]["iqm"]) - float(lines["ReLU"]["iqm"])
+    assert float(lines["tanh"]["difference"]) == pytest.approx(gap)
+    assert (
+        float(lines["tanh"]["difference_low"]) < gap < float(lines["tanh"]["difference_high"]) < 0
+    )
     assert lines["ReLU"]["improvement"] == ""
     text = (report / "index.html").read_text()
-    assert "tanh scored lower than ReLU." in text
+    assert "IQM of all runs: tanh scored lower than ReLU: difference -" in text
 
 
 def test_the_paper_beside_ours(report: Path) -> None:
@@ -361,7 +366,7 @@ def test_all_tasks_together_compare_only_equal_budgets(tmp_path: Path) -> None:
             arms(tmp_path, {RELU: 0.1}, 200, env=env, seed=seed)
     ((one,), _) = combine(sections(load([tmp_path])))
     long, short = "ReLU, train.steps 1000", "ReLU, train.steps 200"
-    assert (one.baseline, list(one.verdicts), one.other_budget) == (long, ["tanh"], [short])
+    assert (one.baseline, one.compared, one.other_budget) == (long, ["tanh"], [short])
     page = write_report(tmp_path / "out", load([tmp_path]), "Budgets").read_text()
     assert f"<li>{short} against {long}: the budgets differ" in page
     told = {
@@ -580,7 +585,7 @@ def test_a_damaged_row_is_told_and_left_out(tmp_path: Path, line: str, told: str
     assert not troubles
     (damaged,) = (run for run in runs if run.troubles)
     assert told in damaged.troubles[0]
-    assert damaged.episodes.values.tolist() == [2.0] * 10
+    assert damaged.episodes == 10
     assert damaged.final("score") == 2
     with pytest.raises(RunError, match="episodes.jsonl"):
         load([tmp_path])

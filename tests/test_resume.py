@@ -23,6 +23,7 @@ from hadamard import cli, envs, train
 from hadamard.core import checkpoint, discover
 from hadamard.core.replay import Replay
 from hadamard.core.run import Run
+from hadamard.envs import minatar
 
 ALGORITHMS = discover.names("hadamard.algos")
 STREAMS = ("episodes", "train", "eval", "health", "kde")
@@ -218,7 +219,7 @@ def assert_same_run(ours: Path, theirs: Path) -> None:
     for path in (ours, theirs):
         step, state = checkpoint.read(checkpoint.newest(path / "checkpoints"))
         if "agent.replay" in state:
-            env = envs.make(Run.open(path).config["spec"]["env"], 0, 1, exact=True)
+            env = envs.make(Run.open(path).config["spec"]["env"], 0, 1)
             state["frames"] = frames(path, state["agent.replay"], env)
             env.close()
             del state["agent.replay"]["chunks"]  # how the frames are parted among files
@@ -623,14 +624,19 @@ ATARI = {
 
 
 @pytest.mark.skipif(bool(envs.missing("atari")), reason="needs hadamard-rl[atari]")
-def test_strict_atari_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_atari_resumes_exactly(
+    num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {**ATARI, "--algo.num-envs": num_envs}
     spoken = {
-        name: [*words("dqn", tmp_path / name, "atari/Pong", **ATARI), "--train.exact-resume"]
-        for name in ("whole", "run")
+        name: words("dqn", tmp_path / name, "atari/Breakout", **more) for name in ("whole", "run")
     }
     path = tmp_path / "run"
     assert cli.main(spoken["whole"]) == 0
     assert killed(signal.SIGKILL, "step", 77, spoken["run"]) == -signal.SIGKILL
+    # On another machine: one worker for each of two games before, none now.
+    monkeypatch.setattr(envs, "usable_cores", lambda: 0)
     assert resumed(path, monkeypatch, stop_at=103) == 75
     assert resumed(path, monkeypatch) == 0
     assert_same_run(path, tmp_path / "whole")
@@ -646,15 +652,43 @@ def test_a_compiled_run_is_killed_and_resumed(
     assert_same_run(paths[1], paths[0])
 
 
-@pytest.mark.skipif(bool(envs.missing("atari")), reason="needs hadamard-rl[atari]")
-def test_fast_atari_keeps_the_learner_and_starts_new_games(
+class Inexact(minatar.MinAtarEnvs):
+    """Environments that cannot be copied: their state is what seeds the next games."""
+
+    exact = False
+    begun = 0
+
+    def reset(self) -> Tensor:
+        self.begun += 1
+        for index, game in enumerate(self._games):
+            game.random.seed(100 * self.begun + index)
+        return super().reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"begun": self.begun}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # type: ignore[override]
+        self.begun = state["begun"]
+
+
+def test_environments_that_cannot_be_copied_start_new_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    more = {**ATARI, "--algo.replay-capacity": 1_000, "--algo.num-envs": 2}
-    assert killed(signal.SIGTERM, "step", 78, words("dqn", path, "atari/Pong", **more)) == 75
+    more = {"--algo.replay-capacity": 2_000, "--algo.num-envs": 2, "--train.steps": 300}
+    monkeypatch.setattr(minatar, "MinAtarEnvs", Inexact)
+    with monkeypatch.context() as patch:
+        finish = train.Trainer.finish_step
+
+        def finishing(self: train.Trainer) -> None:
+            finish(self)
+            if self.step == 178:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        patch.setattr(train.Trainer, "finish_step", finishing)
+        assert cli.main(words("dqn", path, **more)) == 75
     step, saved = checkpoint.read(checkpoint.newest(path / "checkpoints"))
-    assert step == 78
+    assert step == 178
     before = {stream: list(Run.open(path).rows(stream)) for stream in STREAMS}
 
     kept: dict[str, Any] = {}
@@ -665,21 +699,19 @@ def test_fast_atari_keeps_the_learner_and_starts_new_games(
         for name in ("network", "target", "optimiser", "random", "luck", "counters"):
             restored = self.agent.parts[name].state_dict()
             assert_same({**restored}, saved[f"agent.{name}"], name)
-        kept["trainer"], kept["obs"] = self, self.obs.clone()
+        kept["trainer"], kept["begun"] = self, self.envs.begun
         kept["pushed"] = list(self.agent.replay.pushed)
 
     monkeypatch.setattr(train.Trainer, "_load", loading)
     assert resumed(path, monkeypatch) == 0
-    first = kept["obs"][0]
-    assert not first[:3].any()  # a game's first stack is black but for its last frame
-    assert first[3].any()
+    assert kept["begun"] == saved["envs"]["begun"] + 1 == 2  # not the first games again
     replay, (cut, other) = kept["trainer"].agent.replay, saved["agent.replay"]["pushed"]
-    assert kept["pushed"] == [cut + 4, other + 4]
-    # The last state before the cut has no successor, and no stack reaches across.
-    assert replay.usable[0, cut - 5 : cut + 5].tolist() == [True] * 4 + [False] * 4 + [True] * 2
+    assert kept["pushed"] == [cut + 1, other + 1]
+    # The last state before the cut has no successor.
+    assert torch.equal(replay.usable[0, :cut], saved["agent.replay"]["usable"][0, :cut])
+    assert replay.usable[0, cut - 2 : cut + 2].tolist() == [True, False, True, True]
     rows = {stream: list(Run.open(path).rows(stream)) for stream in STREAMS}
-    assert [row["step"] for row in rows["train"]] == [20, 40, 60, 80, 100, 120, 130]
-    assert [row["step"] for row in rows["health"]] == [50, 100]
+    assert [row["step"] for row in rows["train"]] == [*range(30, 301, 30)]
     for stream in STREAMS:
         assert rows[stream][: len(before[stream])] == before[stream]
 
@@ -705,3 +737,14 @@ def test_a_run_of_another_version_is_not_resumed(
     message = capsys.readouterr().err
     assert "fields this version does not know: depth" in message
     assert message.count("\n") == 1
+
+
+def test_a_retired_setting_of_an_older_run_is_left_out(
+    whole: Callable[[str], Path], tmp_path: Path
+) -> None:
+    values = Run.open(whole("ppo")).config
+    values["spec"]["train"]["exact_resume"] = True
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    _, _, spec = train.open_run(str(tmp_path))
+    assert not hasattr(spec.train, "exact_resume")
+    assert spec.algo == train.open_run(str(whole("ppo")))[2].algo

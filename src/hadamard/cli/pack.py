@@ -29,7 +29,7 @@ class _Pack:
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, or folders that contain runs."""
+    """Run folders, or folders that contain runs; packed ones are left as they are."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
     """The folder to write RUN.hrun files into; it is made if there is none."""
     finished: bool = False

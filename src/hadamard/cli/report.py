@@ -28,7 +28,7 @@ class _Report:
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders, or folders that contain runs."""
+    """Run folders, packed runs (.hrun), or folders that contain either."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The plain page (.html), or the folder of the full report."""
     title: str = "Runs compared"

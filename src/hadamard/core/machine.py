@@ -82,11 +82,5 @@ def describe(device: torch.device) -> str:
         lines = info.read_text(errors="replace").splitlines()
         models = [line for line in lines if line.startswith("model name")]
         name = models[0].partition(":")[2].strip() if models else name
-    return f"{name}, {usable_cores()} cores"
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # where the system tells
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {usable} cores"

@@ -31,9 +31,8 @@ from typing import Any
 
 import torch
 
-from hadamard.core.machine import usable_cores
 from hadamard.core.types import Envs
-from hadamard.envs.common import spread
+from hadamard.envs.common import spread, usable_cores
 
 __all__ = [
     "MissingExtra",

@@ -57,8 +57,8 @@ def select(
             else:
                 by_arm.setdefault(arm.label, {}).setdefault(task, []).append(run)
         for of_task in by_arm.values():
-            for alike in of_task.values():
-                alike.sort(key=lambda run: run.seed)
+            for task, alike in of_task.items():
+                of_task[task] = _furthest(alike)
         remarks = [
             f"{_runs(count)} of protocol {version} left out: this version's is {PROTOCOL}, "
             "whose rules differ (see the changelog)."
@@ -78,7 +78,17 @@ def _only(panel: paper.Panel, tasks: Sequence[str], seeds: int) -> paper.Panel:
 
 def _arm_of(run: RunData, wanted: Sequence[tuple[Arm, Mapping[str, Any]]]) -> Arm | None:
     """Return the arm whose settings a run has, all of them."""
-    return next((arm for arm, settings in wanted if not changed(settings, run.spec)), None)
+    whole = {"train.until": 0}
+    found = {**run.spec, **whole}
+    return next((arm for arm, own in wanted if not changed({**own, **whole}, found)), None)
+
+
+def _furthest(runs: Sequence[RunData]) -> list[RunData]:
+    """Return one run of each seed, in their order: the one that came furthest."""
+    by_seed: dict[int, RunData] = {}
+    for run in sorted(runs, key=lambda run: run.reached):
+        by_seed[run.seed] = run
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def _runs(count: int) -> str:

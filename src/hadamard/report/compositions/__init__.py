@@ -90,6 +90,8 @@ class Composed:
     """The first is the experiment's own table."""
     charts: Sequence[Chart] = ()
     """The curves of the figure, if it has any."""
+    measures: Sequence[str] = (SCORE,)
+    """What is shown of the runs."""
 
     def curves_csv(self) -> str:
         """Return the numbers behind the curves: value, and the bounds of what is shaded."""

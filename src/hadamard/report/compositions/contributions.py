@@ -34,4 +34,5 @@ def compose(drawing: Drawing) -> Composed:
         f"shaded: {SHADED[drawing.shading]}.",
         [numbers_table(drawing, {algorithm: list(_PARTS)})],
         [chart],
+        list(_PARTS),
     )

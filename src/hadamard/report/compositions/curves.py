@@ -56,7 +56,7 @@ def compose(drawing: Drawing) -> Composed:
     every = dict.fromkeys(name for names in measures.values() for name in names)
     footer = f"{drawing.footer(list(every))} Shaded: {SHADED[drawing.shading]}."
     draw = partial(charts.small_multiples, shown, styles, drawing.experiment.columns, _CELL, footer)
-    return Composed(draw, _caption(drawing), [numbers_table(drawing, measures)], shown)
+    return Composed(draw, _caption(drawing), [numbers_table(drawing, measures)], shown, list(every))
 
 
 def _caption(drawing: Drawing) -> str:

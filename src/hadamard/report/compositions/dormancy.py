@@ -59,7 +59,9 @@ def compose(drawing: Drawing) -> Composed:
         "in points, measured in percent of that without HR, as in the paper."
     )
     draw = partial(beside_paper, {"dormant neurons (%)": marks}, drawing.footer([_MEASURE]))
-    return Composed(draw, caption, [_table(drawing, rows), _task_table(drawing, data)])
+    return Composed(
+        draw, caption, [_table(drawing, rows), _task_table(drawing, data)], (), [_MEASURE]
+    )
 
 
 def _present(rows: Sequence[_Row]) -> list[tuple[_Row, tuple[str, Activation, str, str, str]]]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hadamard.report.data.thin import horizon_of
 from hadamard.report.measures import SCORES
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _LAYERS = {
 _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 # What a run writes and where it runs: runs that differ only here are the same experiment.
 _BOOKKEEPING = ("env", "seed", "run_dir", "device")
-_BUDGET = ("train.steps", "train.until")
+# Of the settings of the loop, those that are part of the experiment.
+_PROTOCOL = ("train.steps", "train.atari_reset")
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -39,13 +41,15 @@ def algorithm_name(algorithm: str) -> str:
 
 def experiment(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that make the experiment: not the seed, nor what is written where."""
-    return {
+    found = {
         name: value
         for name, value in spec.items()
         if name not in _BOOKKEEPING
-        and (not name.startswith("train.") or name in _BUDGET)
+        and (not name.startswith("train.") or name in _PROTOCOL)
         and (not name.startswith("redo.") or name == "redo.enabled" or spec["redo.enabled"])
     }
+    horizon = horizon_of(spec)
+    return {**found, "train.until": horizon if horizon < spec["train.steps"] else 0}
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -81,7 +85,8 @@ def labelled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
     copies: dict[tuple[Any, ...], list[RunData]] = {}
     for run, label in zip(runs, labels, strict=True):
         names = differing[run.algorithm, label]
-        told = label + "".join(f", {name} {run.spec.get(name, 'unknown')}" for name in names)
+        settings = experiment(run.spec)
+        told = label + "".join(f", {name} {settings.get(name, 'unknown')}" for name in names)
         if len(kinds[run.algorithm, label]) > 1:
             told += f", scored by {SCORES[run.score_kind].of}"
         if len(protocols[run.algorithm]) > 1:

@@ -27,10 +27,6 @@ LARGEST = 32 * 2**20
 _GZIP = 31  # zlib's name for a gzip container
 
 
-class PackedError(RunError):
-    """A packed run that cannot be read; the message names the file and what to do."""
-
-
 def record_of(folder: Path) -> Record:
     """Read a run's folder as the record that is packed."""
     record = thinned(Run.open(folder))
@@ -60,10 +56,10 @@ def read_packed(path: Path) -> Record:
         # Not to wait for a pipe; what a link given by name points to is read.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise PackedError(f"{path} is not a file: name a packed run or a run's folder")
+                raise RunError(f"{path} is not a file: name a packed run or a run's folder")
             data = file.read(LARGEST + 1)
     except OSError as error:
-        raise PackedError(f"{path} cannot be read: {error.strerror}") from error
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
     return unpacked(data, path)
 
 
@@ -74,29 +70,29 @@ def unpacked(data: bytes, path: Path) -> Record:
     try:
         text = decompressor.decompress(data, LARGEST + 1)
     except zlib.error as error:
-        raise PackedError(f"{path} is damaged or no packed run ({error}): {remedy}") from error
+        raise RunError(f"{path} is damaged or no packed run ({error}): {remedy}") from error
     if len(text) > LARGEST or len(data) > LARGEST:
-        raise PackedError(
+        raise RunError(
             f"{path} holds more than {LARGEST:,} bytes, which no packed run does: {remedy}"
         )
     first, _, body = text.partition(b"\n")
     head = _object(first)
     if head is None or head.get("format") != FORMAT:
-        raise PackedError(f"{path} is damaged or no packed run: {remedy}")
+        raise RunError(f"{path} is damaged or no packed run: {remedy}")
     schema = head.get("schema")
     if not isinstance(schema, int) or schema != SCHEMA:
         newer = isinstance(schema, int) and schema > SCHEMA
-        raise PackedError(
+        raise RunError(
             f"{path} is a packed run of schema {schema!r}, and this version reads {SCHEMA}: "
             + ("update hadamard, or leave the file out" if newer else remedy)
         )
     if not decompressor.eof:
-        raise PackedError(f"{path} is cut off: {remedy}")
+        raise RunError(f"{path} is cut off: {remedy}")
     if hashlib.sha256(body).hexdigest() != head.get("sha256") or decompressor.unused_data:
-        raise PackedError(f"{path} is damaged (its checksum is another): {remedy}")
+        raise RunError(f"{path} is damaged (its checksum is another): {remedy}")
     record = _object(body)
     if record is None:
-        raise PackedError(f"{path} holds no record of a run: {remedy}")
+        raise RunError(f"{path} holds no record of a run: {remedy}")
     return record
 
 

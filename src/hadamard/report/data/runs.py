@@ -17,7 +17,7 @@ from hadamard.report.data.fields import Fields, WrongField
 from hadamard.report.data.kde_grid import KdeGrid
 from hadamard.report.data.labels import algorithm_name, labelled, order
 from hadamard.report.data.labels import changed as changed
-from hadamard.report.data.packed import SUFFIX, PackedError, read_packed
+from hadamard.report.data.packed import SUFFIX, read_packed
 from hadamard.report.data.series import FloatArray as FloatArray
 from hadamard.report.data.series import IntArray, Series, places
 from hadamard.report.data.thin import (
@@ -355,7 +355,7 @@ def _inside(path: Path) -> Iterator[Path]:
 
 def read_run(path: Path) -> RunData:
     """Read one run, without a label yet: a folder, or a packed run."""
-    if not path.is_file():
+    if path.is_dir():
         record = thinned(Run.open(path))
         snapshots = functools.partial(_folder_snapshots, path, record["spec"]["train.steps"])
         try:
@@ -367,7 +367,7 @@ def read_run(path: Path) -> RunData:
     try:
         return whole_run(path, read_packed(path))
     except WrongField as error:
-        raise PackedError(
+        raise RunError(
             f"{path} is damaged: {error}; pack the run again, or leave the file out"
         ) from error
 

@@ -18,7 +18,7 @@ from hadamard.core.config import flattened
 from hadamard.core.run import Run, RunError
 from hadamard.core.scores import greedy_window_mean, greedy_window_means
 from hadamard.report.data import rows
-from hadamard.report.data.fields import LARGEST, is_number, is_whole
+from hadamard.report.data.fields import LARGEST, all_numbers, is_number, is_whole
 from hadamard.report.data.series import FloatArray, Series, places
 from hadamard.report.measures import LATE_SHARE, RECORDED, TRAINING_WINDOW
 from hadamard.report.statistics.normalise import final_mean
@@ -31,6 +31,7 @@ DENSITY_POINTS = 48
 """At how many places the density of a neuron is kept."""
 _DENSITY_LEVELS = 999
 _DIGITS = 7
+_WHOLE = 10**_DIGITS
 _SMALL_FILE = 2**20
 _NEEDED = ("env", "seed", "net.layer", "net.activation", "net.norm", "train.steps", "redo.enabled")
 
@@ -39,11 +40,10 @@ def thinned(run: Run) -> Record:
     """Read a run's folder; the densities are read by `thinned_densities`."""
     troubles: list[str] = []
     config, spec = _config(run)
-    budget = spec["train.steps"]
     horizon = horizon_of(spec)
     summary = _summary(run, troubles)
-    episodes, lost = _series(run, "episodes", troubles)
-    played, _ = _series(run, "eval", troubles)
+    episodes, played = (_series(run, stream, troubles) for stream in ("episodes", "eval"))
+    scored = episodes.finite()
     health = _health(run, troubles)
     losses, timing = (_last_row(run, stream, troubles) for stream in ("train", "timing"))
     reached = [*episodes.steps[-1:].tolist(), *played.steps[-1:].tolist(), *health["steps"][-1:]]
@@ -55,7 +55,7 @@ def thinned(run: Run) -> Record:
     return {
         "name": run.path.resolve().name,
         "algorithm": config.get("algorithm"),
-        "spec": {name: value for name, value in spec.items() if name != "run_dir"},
+        "spec": {name: _setting(value) for name, value in spec.items() if name != "run_dir"},
         "versions": config.get("versions") or {},
         "commit": config.get("commit"),
         "protocol": config.get("protocol", 1),
@@ -64,9 +64,9 @@ def thinned(run: Run) -> Record:
         "reached": furthest,
         "seconds": seconds,
         "steps_per_second": speed,
-        "episodes": int(episodes.steps.size) + lost,
-        "lost_episodes": lost,
-        "scores": _scores(spec, episodes, played, budget, furthest, min(furthest, horizon)),
+        "episodes": int(episodes.steps.size),
+        "lost_episodes": int(episodes.steps.size - scored.steps.size),
+        "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, horizon)),
         "health": health,
         "troubles": list(dict.fromkeys(troubles)),
     }
@@ -100,6 +100,11 @@ def _config(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
             "leave the folder out"
         )
     return config, spec
+
+
+def _setting(value: Any) -> Any:
+    """Return a setting as JSON can hold it: inf and nan become words."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
@@ -153,11 +158,11 @@ def _is_step(value: object) -> bool:
     return is_number(value) and 0 <= value <= LARGEST  # type: ignore[operator]
 
 
-def _series(run: Run, stream: str, troubles: list[str]) -> tuple[Series, int]:
-    """Return the finite scores of a stream, and how many were not finite."""
+def _series(run: Run, stream: str, troubles: list[str]) -> Series:
+    """Return the scores of a stream, NaN where one was not finite."""
     path = _stream(run, stream, troubles)
     if path is None:
-        return Series(np.empty(0, np.int64), np.empty(0)), 0
+        return Series(np.empty(0, np.int64), np.empty(0))
     found, damaged = rows.columns(path, ("step", "score"))
     troubles += damaged
     steps, scores = found["step"], found["score"]
@@ -170,20 +175,14 @@ def _series(run: Run, stream: str, troubles: list[str]) -> tuple[Series, int]:
         troubles.append(f"the rows of {path} are not in the order of their steps")
         order = np.argsort(steps, kind="stable")
         steps, scores = steps[order], scores[order]
-    series = Series(steps.astype(np.int64), scores)
-    kept = series.finite()
-    return kept, int(series.steps.size - kept.steps.size)
+    return Series(steps.astype(np.int64), scores)
 
 
 def _scores(
-    spec: Mapping[str, Any],
-    episodes: Series,
-    played: Series,
-    budget: int,
-    reached: int,
-    trained: int,
+    spec: Mapping[str, Any], episodes: Series, played: Series, reached: int, trained: int
 ) -> Record:
     """Return the kinds of scores a run has, thinned, and their final numbers."""
+    budget = spec["train.steps"]
     at = places(budget, PLACES)
     at = at[at <= reached]
     last = episodes.values[-TRAINING_WINDOW:]
@@ -228,7 +227,7 @@ def _health(run: Run, troubles: list[str]) -> Record:
     for name, measured in by_layer.items():
         columns = {key: [layer.get(key) for layer in measured] for key in RECORDED}
         for key, values in columns.items():
-            if not all(value is None or is_number(value) for value in values):
+            if not all_numbers(values):
                 troubles.append(f"{path} has something else than numbers as {key!r} of {name}")
         kept = {key: short(values) for key, values in columns.items()}
         measured_at_all = {key: of for key, of in kept.items() if any(v is not None for v in of)}
@@ -345,10 +344,14 @@ def exact(value: float) -> float | None:
 
 def short(values: Iterable[Any] | Sequence[Any]) -> list[float | int | None]:
     """Return numbers with few digits, and None for whatever is not a finite number."""
-    plain = values.tolist() if isinstance(values, np.ndarray) else values
+    plain = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if all_numbers(plain):
+        return [None if value is None else _short(value) for value in plain]
     return [_short(value) if is_number(value) else None for value in plain]
 
 
 def _short(value: float) -> float | int:
+    if isinstance(value, int) and value < _WHOLE:
+        return value
     few = rounded(value)
-    return int(few) if few.is_integer() and abs(few) <= LARGEST else few
+    return int(few) if few.is_integer() and abs(few) < _WHOLE else few

@@ -79,6 +79,8 @@ class Chart:
         Intervals of two or three seeds are many times as wide as what they are drawn around, so
         they are cut off at the edge.
         """
+        if not self.lines:
+            return 0.0, 1.0
         values = np.concatenate(
             [a.ravel() for line in self.lines for a in (line.band.value, line.seeds)]
         )
@@ -150,6 +152,9 @@ def draw_on(axes: Axes, chart: Chart, with_seeds: bool = True) -> None:
             marker=item.style.marker, markersize=4.5,
             markevery=max(1, math.ceil(len(steps) / 8)),
         )  # fmt: skip
+    if not chart.lines:
+        axes.text(0.5, 0.5, "nothing to show", transform=axes.transAxes, ha="center", fontsize=8,
+                  color="#555555")  # fmt: skip
     axes.set(title=chart.title, xlabel=chart.xlabel, ylabel=chart.ylabel)
     axes.set_ylim(*chart.limits)
     finish_curve_axes(axes)

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 # What is allowed to differ between the runs of a variant.
 _NOT_SETTINGS = ("env", "seed", "run_dir", "device")
 # What of the loop's settings shows in the results.
-_TRAIN = ("train.steps", "train.health_every", "train.health_samples", "train.greedy_envs")
+_TRAIN = (
+    "train.steps", "train.until", "train.health_every", "train.health_samples",
+    "train.greedy_envs", "train.eval_every",
+)  # fmt: skip
 
 DefaultOf = Callable[[str, str], Mapping[str, Any]]
 
@@ -419,11 +422,11 @@ def terms_of(runs: Sequence[RunData]) -> dict[str, str]:
     score = " ".join(f"Of runs judged by {SCORES[k].of}: {SCORES[k].meaning}" for k in kinds)
     terms = {
         "score": score if len(kinds) > 1 else SCORES[kinds[0]].meaning,
-        "seed": "a repetition with other random numbers. A difference smaller than that between "
-        "seeds says nothing.",
-        "higher, lower, more, fewer": "the ranges of the seeds do not touch; otherwise they "
-        "overlap. The share of cases named with a score is how often the seeds of two equal "
-        "variants would lie apart by chance, either way round.",
+        "seed": "a repetition with other random numbers.",
+        "higher, lower, more, fewer": "the 95 % interval of the difference between two variants' "
+        "means excludes 0. It is a bootstrap over seeds, widened for how few there are.",
+        "no difference shown": "the interval contains 0, or there are too few seeds. It does not "
+        "mean that there is no difference.",
     }
     for run in runs:
         if run.threshold is not None and run.delta is not None:

@@ -23,7 +23,7 @@ from hadamard.report.draw import charts, figures
 from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle
 from hadamard.report.draw.pictures import Picture, draw_all
-from hadamard.report.measures import HEALTH, MEASURES, number
+from hadamard.report.measures import HEALTH, MEASURES
 from hadamard.report.pages import run_tables
 from hadamard.report.pages.comparison import (
     DENSITIES_TEXT,
@@ -44,7 +44,9 @@ from hadamard.report.pages.faults import faults
 from hadamard.report.pages.reading import counted, other_budget, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
-from hadamard.report.statistics.together import Together, combine
+from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE
+from hadamard.report.statistics.estimates import AGGREGATES
+from hadamard.report.statistics.together import COMPARED, Together, combine
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +63,9 @@ _AGGREGATE_TERMS = {
     "the other on the same task; 0.5 is no difference.",
     "performance profile": "for every score, the fraction of runs above it: the higher the line, "
     "the better.",
-    "no difference shown": "there are too few seeds, the intervals overlap, or that of the "
-    "probability of improvement contains 0.5. It does not mean that there is no difference.",
+    "difference": f"a variant's {AGGREGATES[COMPARED].label} minus the baseline's on the same "
+    "tasks, with its 95 % interval. The interval of every comparison is of this difference; from "
+    f"{TASKS_TO_RESAMPLE} tasks on it allows for other tasks, as the shaded intervals do not.",
 }
 
 
@@ -213,18 +216,17 @@ class _Report:
     def _said(self) -> str:
         told = ""
         for one in self.combined.found:
-            verdicts = "".join(
-                f"<li>{escape(verdict.sentence(label, one.baseline, number))}</li>"
-                for label, verdict in one.verdicts.items()
+            comparisons = "".join(
+                f"<li>{escape(one.comparison(label))}</li>" for label in one.compared
             )
-            verdicts += "".join(
+            comparisons += "".join(
                 f"<li>{escape(other_budget(label, one.baseline))}</li>"
                 for label in one.other_budget
             )
             only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
             name = escape(algorithm_name(one.algorithm))
             told += f"<h3>{name}, all {len(one.tasks)} tasks together</h3>"
-            told += f"<ul>{verdicts or only}</ul>"
+            told += f"<ul>{comparisons or only}</ul>"
         several = len(self.sections) > 1
         each = "".join(
             reading_html(section, with_name=several, with_notes=False) for section in self.sections
@@ -262,8 +264,10 @@ class _Report:
             )
             for key, (title, of) in zip(one.shown, estimates.items(), strict=True)
         )
-        if improvements := {label: v.improvement for label, v in one.verdicts.items()}:
-            picture = partial(aggregate_figures.improvements, improvements, styles, one.baseline)
+        if one.improvements:
+            picture = partial(
+                aggregate_figures.improvements, one.improvements, styles, one.baseline
+            )
             drawn += self._figure(picture, f"improvement-{name}")
         picture = partial(aggregate_figures.profiles, taus, profiles, styles, unit)
         drawn += self._figure(picture, f"profile-{name}")

@@ -78,12 +78,13 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
             table.write(folder)
     if composed.charts:
         (folder / "curves.csv").write_text(composed.curves_csv(), encoding="utf-8")
-    faults = [fault for data in drawing.panels.values() for fault in data.faults()]
+    faults = [fault for data in drawing.panels.values() for fault in data.faults(composed.measures)]
     files = ["figure.svg", "figure.png", "figure.pdf"]
     files += [f"{t.name}.{kind}" for t in tables if len(t) for kind in ("csv", "tex")]
     files += ["curves.csv"] if composed.charts else []
     body = [
-        f'<p class="meta">scale {escape(scale)} · Hadamard {__version__}</p>',
+        f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
+        f"<p>In the paper: {escape(experiment.shows)}.</p>",
         f"<figure>{inline(picture)}<figcaption>{escape(composed.caption)}</figcaption></figure>",
         '<p class="files">' + "".join(f'<a href="{f}">{f}</a>' for f in files) + "</p>",
     ]
@@ -102,7 +103,7 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
     shown = "\n".join(commands)
     body.append(f"<h2>The commands</h2><pre>{escape(shown)}</pre>")
-    title = f"{experiment.place}: {experiment.shows}"
+    title = f"{experiment.place} of the paper, from our runs"
     write_document(folder / "index.html", title, "\n".join(body), _STYLE)
     return Entry(
         experiment.name,
@@ -126,7 +127,7 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
         )
     path = folder / "index.html"
     body = (
-        f'<p class="meta">{counted(len(entries), "figure or table")} · scale {escape(scale)} · '
+        f'<p class="meta">{len(entries)} figures and tables · scale {escape(scale)} · '
         f'Hadamard {__version__}</p><div class="cards">{"".join(cards)}</div>'
     )
     write_document(path, "The paper's figures and tables, from our runs", body, _STYLE)
@@ -167,7 +168,7 @@ def ours_words(row: Row) -> str:
     value, low, high = row.ours
     if not math.isfinite(value):
         return "–"
-    unit = " %" if row.unit.startswith("%") else ""
+    unit = " %" if row.unit.startswith(("%", "percent")) else ""
     if not row.ours.has_interval:
         return f"{number(value)}{unit} (no interval)"
     return f"{number(value)}{unit} ({number(low)} to {number(high)})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,9 +9,8 @@ import numpy as np
 
 from hadamard.report.data.runs import FloatArray, Section, Variant, changed
 from hadamard.report.measures import HEALTH, MEASURES, Measure
+from hadamard.report.statistics.decision import Difference, difference
 
-# Full separation of the seeds that is rarer than this among equal variants counts as a result.
-_SURPRISING = 0.05
 _FEW_SEEDS = 10
 # What a label already says, or what is allowed to differ between the runs of a variant.
 _SAID = ("net.layer", "net.activation", "net.norm", "redo.enabled", "redo.tau", "redo.period")
@@ -71,58 +69,51 @@ def _against(variant: Variant, baseline: Variant) -> Finding:
     """Compare a variant with its baseline."""
     pair = (variant, baseline)
     names = f"{variant.label} against {baseline.label}"
-    ours, theirs = (finite(v.finals("score")) for v in pair)
-    order = _order(ours, theirs)
+    shown = _difference(_SCORE, *pair)
     score = _sentence(_SCORE, *pair)
-    if order == "missing":
+    if shown is None:
         headline = f"{names}: the scores cannot be compared yet."
         score = " ".join(
             f"{v.label} has no finished {'episode' if v.finished else 'run'}."
             for v in pair
             if not finite(v.finals("score")).size
         )
-    elif order == "overlap":
-        headline = f"{names}: these seeds show no difference in score."
-        score += " The seeds' ranges overlap, so nothing can be concluded."
-    elif min(ours.size, theirs.size) == 1:
-        found = "the same" if order == "equal" else f"a {_word(_SCORE, order)}"
-        headline = f"{names}: {found} score, but one seed is no evidence."
-        score += " It could be chance, so nothing can be concluded."
-    elif order == "equal":
-        headline = f"{names}: the same score in every seed."
+    elif shown.too_few:
+        headline = f"{names}: too few seeds to show a difference in score."
+        score += f" Nothing can be concluded: {shown.too_few}."
+    elif shown.outcome == "no difference shown":
+        headline = f"{names}: no difference in score shown."
+        score += f" The difference is {shown.interval}; its 95 % interval contains 0."
     else:
-        # Of all ways to deal the scores out, two leave the groups apart, one each way round.
-        chance = 2 / math.comb(ours.size + theirs.size, ours.size)
-        headline = _apart(variant, baseline, order == "above", chance <= _SURPRISING)
-        score += (
-            f" {ours.size} and {theirs.size} seeds of equal variants would lie apart like this "
-            f"in {100 * chance:.2g}% of cases"
-            + (", too often to conclude anything." if chance > _SURPRISING else ".")
-        )
-    health = {measure: _finals_order(measure, *pair) for measure in _HEALTH}
+        headline = _changed(*pair, shown.outcome)
+        score += f" The difference is {shown.interval}, a 95 % interval."
+    health = {measure: _difference(measure, *pair) for measure in _HEALTH}
     details = [score]
-    if set(health.values()) == {"missing"}:
+    if not any(health.values()):
         details.append("The representations cannot be compared: a diagnosis is missing.")
     else:
         details += [_sentence(measure, *pair) for measure in _HEALTH]
-    if health[_DORMANT] == "below" and health[_RANK] == "above" and order != "above":
+    outcomes = {measure: found.outcome for measure, found in health.items() if found is not None}
+    healthier = outcomes.get(_DORMANT) == "lower" and outcomes.get(_RANK) == "higher"
+    if healthier and shown is not None and shown.outcome != "higher":
         details.append("So the representation is healthier, and the score does not show it.")
     return Finding(headline, details + _other_changes(*pair))
 
 
-def _apart(variant: Variant, baseline: Variant, higher: bool, surprising: bool) -> str:
-    """Say that no seed of one variant reaches the other's."""
-    ours, theirs = variant.label, baseline.label
-    if higher and surprising:
-        return f"{ours} scored better than {theirs}, in every seed."
-    if higher:
-        return f"{ours} scored higher than {theirs} in every seed, but too few seeds to conclude."
+def _changed(variant: Variant, baseline: Variant, outcome: str) -> str:
+    """Say that a variant scored higher or lower."""
     # Another activation is an alternative; only a changed layer is meant to help.
     activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
-    helped = "did not help: it scored" if len(activations) == 1 else "scored"
-    if surprising:
-        return f"{ours} {helped} worse than {theirs}, in every seed."
-    return f"{ours} {helped} lower than {theirs} in every seed, but too few seeds to conclude."
+    helped = " did not help: it" if outcome == "lower" and len(activations) == 1 else ""
+    return f"{variant.label}{helped} scored {outcome} than {baseline.label}."
+
+
+def _difference(measure: Measure, variant: Variant, baseline: Variant) -> Difference | None:
+    """Return how the means of a measure differ; None where a variant has no finite value."""
+    ours, theirs = (finite(v.finals(measure.key)) for v in (variant, baseline))
+    if not ours.size or not theirs.size:
+        return None
+    return difference([ours], [theirs], "mean", rng=np.random.default_rng(0))
 
 
 def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
@@ -130,13 +121,13 @@ def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = Non
     name = measure.name.capitalize()
     if baseline is None:
         return f"{name}: {_told(measure, variant)}."
-    order = _finals_order(measure, variant, baseline)
-    words = {"equal": "the same", "overlap": "the seeds' ranges overlap"}
-    if order in ("above", "below"):
-        words[order] = _word(measure, order)
+    sentence = f"{name}: {_told(measure, variant)} against {_told(measure, baseline)}"
+    shown = _difference(measure, variant, baseline)
     # The score's headline says how it compares.
-    end = f", {words[order]}" if order in words and measure is not _SCORE else ""
-    return f"{name}: {_told(measure, variant)} against {_told(measure, baseline)}{end}."
+    if measure is _SCORE or shown is None:
+        return f"{sentence}."
+    words = {"higher": measure.above, "lower": measure.below}
+    return f"{sentence}, {words.get(shown.outcome, shown.outcome)}."
 
 
 def _other_changes(variant: Variant, baseline: Variant) -> list[str]:
@@ -180,25 +171,6 @@ def spanned(counts: Sequence[int]) -> str:
 def finite(values: FloatArray) -> FloatArray:
     """Return the values without what is not a finite number."""
     return values[np.isfinite(values)]
-
-
-def _order(ours: FloatArray, theirs: FloatArray) -> str:
-    """Tell how the ranges of finite values lie: above, below, overlap, equal or missing."""
-    if not ours.size or not theirs.size:
-        return "missing"
-    if ours.min() > theirs.max():
-        return "above"
-    if ours.max() < theirs.min():
-        return "below"
-    return "equal" if np.ptp(ours) == np.ptp(theirs) == 0 else "overlap"
-
-
-def _finals_order(measure: Measure, variant: Variant, baseline: Variant) -> str:
-    return _order(finite(variant.finals(measure.key)), finite(baseline.finals(measure.key)))
-
-
-def _word(measure: Measure, order: str) -> str:
-    return measure.above if order == "above" else measure.below
 
 
 def _told(measure: Measure, variant: Variant) -> str:

@@ -81,13 +81,13 @@ def results(found: Sequence[Section]) -> Table:
 def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
     """Return the aggregates of every variant; ``estimates[aggregate's label][variant]``."""
     labels = list(one.scores)
-    verdicts = one.verdicts
+    differences, improvements = one.differences, one.improvements
     without = dict.fromkeys(one.other_budget, "not compared") | {one.baseline: "baseline"}
     shown = {
         "variant": labels,
         **{name: [told(of[label]) for label in labels] for name, of in estimates.items()},
         f"P(better than {one.baseline})": [
-            told(verdicts[label].improvement) if label in verdicts else without[label]
+            told(improvements[label]) if label in improvements else without[label]
             for label in labels
         ],
     }
@@ -105,11 +105,17 @@ def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -
     for bound in Estimate._fields:
         name = "improvement" if bound == "value" else f"improvement_{bound}"
         data[name] = [
-            getattr(verdicts[label].improvement, bound) if label in verdicts else None
+            getattr(improvements[label], bound) if label in improvements else None
+            for label in labels
+        ]
+    for bound in Estimate._fields:
+        name = "difference" if bound == "value" else f"difference_{bound}"
+        data[name] = [
+            getattr(differences[label].estimate, bound) if label in differences else None
             for label in labels
         ]
     data["against_baseline"] = [
-        verdicts[label].outcome if label in verdicts else without[label] for label in labels
+        differences[label].outcome if label in differences else without[label] for label in labels
     ]
     caption = f"{algorithm_name(one.algorithm)}, {len(one.tasks)} tasks: {one.unit}, 95 % intervals"
     return Table(f"aggregates-{one.algorithm}", caption, shown, data)

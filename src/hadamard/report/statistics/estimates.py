@@ -9,6 +9,11 @@ drawn anew with replacement, the tasks stay. They answer "what if the same tasks
 other seeds", and nothing about other tasks. With equal numbers of seeds all of this is what
 rliable computes (Agarwal et al. 2021, "Deep RL at the edge of the statistical precipice").
 
+These are the intervals of figures and tables of aggregates: one variant's, over seeds. Claims and
+comparisons are decided by another interval, that of the paired difference of two variants, which
+is widened for few seeds and from six tasks on allows for other tasks (`decision`). So the bands of
+two variants may overlap where their difference is shown, and the other way round.
+
 With few seeds the bootstrap is too sure of itself: drawn from n seeds it sees (n - 1) / n of
 their variance. Measured on normally distributed scores, 95 % intervals of a mean over ten tasks
 hold 93 % of the time with 10 seeds, 92 % with 5 and 88 % with 3; on one task, 84 % with 5 and
@@ -58,21 +63,24 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """How the runs of all tasks lie in one row: task after task."""
+class Runs:
+    """How the runs of all tasks lie in one row: task after task; ``counts`` are seeds a task."""
 
     counts: IntArray
 
     @functools.cached_property
     def starts(self) -> IntArray:
+        """Where each task begins."""
         return np.asarray(np.cumsum(self.counts) - self.counts)
 
     @functools.cached_property
     def total(self) -> int:
+        """The number of runs."""
         return int(self.counts.sum())
 
     @functools.cached_property
     def even(self) -> bool:
+        """Whether all tasks have as many seeds."""
         return bool((self.counts == self.counts[0]).all())
 
     @functools.cached_property
@@ -87,15 +95,15 @@ class _Runs:
         return rng.integers(within, size=(resamples, self.total)) + first
 
 
-Kernel = Callable[[FloatArray, _Runs], FloatArray]
+Kernel = Callable[[FloatArray, Runs], FloatArray]
 
 
-def _task_means(values: FloatArray, runs: _Runs) -> FloatArray:
+def _task_means(values: FloatArray, runs: Runs) -> FloatArray:
     sums: FloatArray = np.add.reduceat(values, runs.starts, axis=-1)
     return sums / runs.counts
 
 
-def _trimmed_mean(values: FloatArray, runs: _Runs, cut: int) -> FloatArray:
+def _trimmed_mean(values: FloatArray, runs: Runs, cut: int) -> FloatArray:
     """Return the mean without the ``cut`` lowest and highest of the runs.
 
     With different numbers of seeds, without as much weight at each end as that many of the runs
@@ -113,23 +121,23 @@ def _trimmed_mean(values: FloatArray, runs: _Runs, cut: int) -> FloatArray:
     return np.asarray((ordered * counted).sum(axis=-1) / counted.sum(axis=-1))
 
 
-def _mean(values: FloatArray, runs: _Runs) -> FloatArray:
+def _mean(values: FloatArray, runs: Runs) -> FloatArray:
     return np.asarray(_task_means(values, runs).mean(axis=-1))
 
 
-def _median(values: FloatArray, runs: _Runs) -> FloatArray:
+def _median(values: FloatArray, runs: Runs) -> FloatArray:
     return np.asarray(np.median(_task_means(values, runs), axis=-1))
 
 
-def _median_of_runs(values: FloatArray, runs: _Runs) -> FloatArray:
+def _median_of_runs(values: FloatArray, runs: Runs) -> FloatArray:
     return _trimmed_mean(values, runs, (runs.total - 1) // 2)
 
 
-def _iqm(values: FloatArray, runs: _Runs) -> FloatArray:
+def _iqm(values: FloatArray, runs: Runs) -> FloatArray:
     return _trimmed_mean(values, runs, runs.total // 4)
 
 
-def _iqm_of_task_means(values: FloatArray, runs: _Runs) -> FloatArray:
+def _iqm_of_task_means(values: FloatArray, runs: Runs) -> FloatArray:
     means = np.sort(_task_means(values, runs), axis=-1)
     cut = means.shape[-1] // 4
     return np.asarray(means[..., cut : means.shape[-1] - cut].mean(axis=-1))
@@ -145,8 +153,6 @@ class Aggregate:
     reading: str
     """What is done with the scores, in one line."""
     kernel: Kernel
-    falls: bool = False
-    """Whether it falls as scores rise."""
 
 
 def optimality_gap(gamma: float = 1.0) -> Aggregate:
@@ -154,7 +160,7 @@ def optimality_gap(gamma: float = 1.0) -> Aggregate:
     if not math.isfinite(gamma):
         raise ValueError(f"the optimality gap's threshold gamma is a finite score, got {gamma}")
 
-    def kernel(values: FloatArray, runs: _Runs) -> FloatArray:
+    def kernel(values: FloatArray, runs: Runs) -> FloatArray:
         return gamma - _mean(np.minimum(values, gamma), runs)
 
     return Aggregate(
@@ -162,7 +168,6 @@ def optimality_gap(gamma: float = 1.0) -> Aggregate:
         f"optimality gap to {gamma:g}",
         f"how far scores fall short of {gamma:g} on average; none makes up for another",
         kernel,
-        falls=True,
     )
 
 
@@ -305,8 +310,8 @@ def probability_of_improvement(
         >>> probability_of_improvement(ours, theirs, rng=np.random.default_rng(0))
         Estimate(value=0.75, low=0.75, high=0.75)
     """
-    _check_draws(resamples, confidence)
-    pairs = _paired(ours, theirs)
+    check_draws(resamples, confidence)
+    pairs = paired(ours, theirs)
     values, draws = [], np.zeros(resamples)
     for mine, other in pairs:
         wins = (mine[:, None] > other).astype(np.float64) + 0.5 * (mine[:, None] == other)
@@ -349,12 +354,12 @@ def change(
     """
     if unit not in ("percent", "points"):
         raise ValueError(f"a change is in 'percent' or in 'points', got {unit!r}")
-    _check_draws(resamples, confidence)
+    check_draws(resamples, confidence)
     kernel = aggregate_named(aggregate).kernel
-    pairs = _paired(before, after)
+    pairs = paired(before, after)
     values, draws = [], []
     for side in zip(*pairs, strict=True):
-        row, runs = np.concatenate(side), _Runs(np.array([task.size for task in side]))
+        row, runs = np.concatenate(side), Runs(np.array([task.size for task in side]))
         values.append(float(kernel(row, runs)))
         draws.append(kernel(row[runs.drawn(rng, resamples)], runs))
     (old, new), (olds, news) = values, draws
@@ -442,14 +447,14 @@ def student_t(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 def _band(
     table: FloatArray,
-    runs: _Runs,
+    runs: Runs,
     kernel: Kernel,
     rng: np.random.Generator,
     resamples: int,
     confidence: float,
 ) -> Band:
     """Return the kernel of each row of (points, runs), with intervals."""
-    _check_draws(resamples, confidence)
+    check_draws(resamples, confidence)
     value = kernel(table, runs)
     if runs.counts.min() < 2:
         return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
@@ -466,7 +471,8 @@ def _frequencies(rng: np.random.Generator, seeds: int, resamples: int) -> FloatA
     return often.astype(np.float64)
 
 
-def _check_draws(resamples: int, confidence: float) -> None:
+def check_draws(resamples: int, confidence: float) -> None:
+    """Refuse a number of resamples or a confidence that makes no interval."""
     if resamples < 1:
         raise ValueError(f"an interval needs resamples, got {resamples}")
     _ends(confidence)
@@ -516,14 +522,14 @@ def _named(scores: ByTask) -> dict[str, npt.ArrayLike]:
     return named
 
 
-def _row(scores: ByTask) -> tuple[FloatArray, _Runs]:
+def _row(scores: ByTask) -> tuple[FloatArray, Runs]:
     tasks = list(by_task(scores).values())
-    return np.concatenate(tasks), _Runs(np.array([task.size for task in tasks]))
+    return np.concatenate(tasks), Runs(np.array([task.size for task in tasks]))
 
 
 def _table(
     curves: Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike],
-) -> tuple[FloatArray, _Runs]:
+) -> tuple[FloatArray, Runs]:
     """Return all curves as (steps, runs)."""
     tasks = {name: np.asarray(c, dtype=np.float64) for name, c in _named(curves).items()}
     steps = {task.shape[-1:] for task in tasks.values()}
@@ -535,10 +541,10 @@ def _table(
     if len(steps) > 1:
         raise ValueError("the tasks' curves have different numbers of steps; put them on one grid")
     rows = np.concatenate(list(tasks.values()))
-    return np.ascontiguousarray(rows.T), _Runs(np.array([len(task) for task in tasks.values()]))
+    return np.ascontiguousarray(rows.T), Runs(np.array([len(task) for task in tasks.values()]))
 
 
-def _paired(one: ByTask, other: ByTask) -> list[tuple[FloatArray, FloatArray]]:
+def paired(one: ByTask, other: ByTask) -> list[tuple[FloatArray, FloatArray]]:
     """Return the scores of both sides task by task."""
     first, second = by_task(one), by_task(other)
     if lonely := sorted(first.keys() ^ second.keys()):

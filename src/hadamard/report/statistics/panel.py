@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hadamard.report.data.runs import FloatArray, RunData, Series
+from hadamard.report.measures import MEASURES
 from hadamard.report.statistics import estimates
 from hadamard.report.statistics.estimates import Band, Estimate
 from hadamard.report.statistics.normalise import Scale, baseline_scale, normalise
@@ -224,8 +225,8 @@ class PanelRuns:
                     "highest score there to normalise by."
                 )
             elif lost:
-                told.append(f"No {measure.replace('_', ' ')} on {', '.join(lost)}: a run is "
-                            "without health.")  # fmt: skip
+                name = MEASURES[measure].name
+                told.append(f"No {name} on {', '.join(lost)}: a run is without health.")
         told += self._seeds_words()
         unfinished = sum(run.reached < self.end for run in self._all())
         if unfinished:

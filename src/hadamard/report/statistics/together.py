@@ -12,10 +12,9 @@ import numpy as np
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, Section, Variant
 from hadamard.report.pages.reading import finite
-from hadamard.report.statistics import decision as verdict
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics import normalise as scales
-from hadamard.report.statistics.decision import Verdict
+from hadamard.report.statistics.decision import Difference, difference
 from hadamard.report.statistics.estimates import Band, Estimate
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 SHOWN = ("mean", "median", "iqm", "optimality_gap")
 """Aggregates that are always shown, in that order."""
+COMPARED = "iqm"
+"""The aggregate that variants are compared by."""
 _CURVE_POINTS = 50
 _CURVE_RESAMPLES = 300
 _PROFILE_POINTS = 81
@@ -80,15 +81,38 @@ class Together:
             for label, of in self.scores.items()
         }
 
+    @property
+    def compared(self) -> list[str]:
+        """The labels that are compared with the baseline: the others of its budget."""
+        return [
+            label
+            for label in self.scores
+            if label != self.baseline and label not in self.other_budget
+        ]
+
     @functools.cached_property
-    def verdicts(self) -> dict[str, Verdict]:
-        """How each variant of the baseline's budget compares with it."""
+    def differences(self) -> dict[str, Difference]:
+        """How each compared variant's aggregate differs from the baseline's."""
         theirs = self.scores[self.baseline]
         return {
-            label: verdict.compare(ours, theirs, "iqm", rng=_generator())
-            for label, ours in self.scores.items()
-            if label != self.baseline and label not in self.other_budget
+            label: difference(self.scores[label], theirs, COMPARED, rng=_generator())
+            for label in self.compared
         }
+
+    @functools.cached_property
+    def improvements(self) -> dict[str, Estimate]:
+        """How likely a run of each compared variant beats one of the baseline's."""
+        theirs = self.scores[self.baseline]
+        return {
+            label: stats.probability_of_improvement(self.scores[label], theirs, rng=_generator())
+            for label in self.compared
+        }
+
+    def comparison(self, label: str) -> str:
+        """Say how a variant compares with the baseline."""
+        name = stats.AGGREGATES[COMPARED].label
+        said = self.differences[label].sentence(label, self.baseline)
+        return f"{name}: {said}"
 
     def profiles(self) -> tuple[FloatArray, dict[str, Band]]:
         """Return scores, and for each variant the fraction of its runs above them."""

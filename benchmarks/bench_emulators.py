@@ -1,0 +1,101 @@
+"""Atari's emulators alone with random actions: ours, in one process and in several, and ale-py's.
+
+    python benchmarks/bench_emulators.py                       # 128 games of Breakout
+    python benchmarks/bench_emulators.py --game Seaquest --num-envs 8 --device cuda
+
+All take turns in one run, and the middle of the turns is reported, as steps per second (a step is
+four frames) and as a share of ale-py's vector environment (its own threads, same preprocessing,
+no forced actions after a lost life, and games that cannot be saved). Two groups play at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+
+import numpy as np
+import torch
+
+from bench_atari import Alone
+from hadamard.envs import atari
+from hadamard.envs.common import usable_cores
+from timing import machine
+
+
+class Vector:
+    """ale-py's vector environment."""
+
+    def __init__(self, game: str, count: int) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+
+        self.envs = AtariVectorEnv(
+            atari.rom(game), count, repeat_action_probability=0.0, reward_clipping=False
+        )
+        self.envs.reset(seed=0)
+        actions = len(self.envs.ale.get_action_set())
+        self.actions = np.random.default_rng(0).integers(actions, size=(64, count))
+
+    def rate(self, seconds: float) -> float:
+        """Return steps per second."""
+        steps, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            self.envs.step(self.actions[steps % 64])
+            steps += 1
+        return steps * self.envs.num_envs / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Stop its threads."""
+        self.envs.close()
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--game", default="Breakout")
+    parser.add_argument("--num-envs", type=int, default=128)
+    parser.add_argument("--device", default="cpu", help="where our frames are stacked")
+    parser.add_argument("--workers", type=int, nargs="*", help="processes to try")
+    parser.add_argument("--atari-reset", default="envpool", choices=atari.RESETS)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--turns", type=int, default=3)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    count, device, cores = asked.num_envs, torch.device(asked.device), usable_cores()
+    print(
+        f"{count} games of {asked.game}, begun as {asked.atari_reset}, {machine()}, {cores} cores"
+    )
+    wanted = asked.workers or (cores // 2, cores, 2 * cores, 4 * cores)
+    tried = sorted({workers for workers in wanted if 0 < workers <= count})
+    with ExitStack() as stack:
+        ways: dict[str, Callable[[float], float]] = {}
+
+        def add(name: str, workers: int, groups: int) -> None:
+            began = time.perf_counter()
+            alone = Alone(f"atari/{asked.game}", count, device, workers, groups, asked.atari_reset)
+            ways[name] = stack.enter_context(closing(alone)).rate
+            print(f"{name}: ready in {time.perf_counter() - began:.1f} s", flush=True)
+
+        peer = "ale-py's vector environment"
+        ways[peer] = stack.enter_context(closing(Vector(asked.game, count))).rate
+        add("in one process", 0, 1)
+        for workers in tried:
+            add(f"{workers} workers", workers, 1)
+            if workers > 1:
+                add(f"{workers} workers, 2 groups", workers, 2)
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(asked.turns):
+            for name, rate in ways.items():
+                rates[name].append(rate(asked.seconds))
+    middle = {name: statistics.median(found) for name, found in rates.items()}
+    print(f"\n{'':<30}{'steps/s':>10}{'range':>20}{'/ ale-py':>10}")
+    for name, found in rates.items():
+        low_to_high = f"{min(found):,.0f} to {max(found):,.0f}"
+        ratio = middle[name] / middle[peer]
+        print(f"{name:<30}{middle[name]:>10,.0f}{low_to_high:>20}{ratio:>10.2f}")
+
+
+if __name__ == "__main__":
+    main()
