@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hadamard import envs
-from hadamard.core.config import flattened, overridden, to_dict
+from hadamard.core.config import flattened, to_dict
 from hadamard.envs import atari
 from hadamard.experiments import paper
 from hadamard.report.statistics.normalise import HUMANOID
 from hadamard.train import default_spec
-from hadamard.trainer import make_agent
+from test_paper_tables import BREAKOUT, agent, clipped_rewards, ends_with_a_life, frames, rates_fall
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "setting.md").read_text()
 PAPER = sorted((ROOT.parent / "shared" / "paper").glob("*.txt"))
-BREAKOUT = "atari/Breakout"
 TABLES = {"dqn": "DQN's settings", "ppo": "PPO's settings", "pqn": "PQN's settings"}
 
 
@@ -56,49 +53,8 @@ def printed(heading: str) -> list[list[str]]:
     return rows
 
 
-@cache
-def agent(algorithm: str) -> Any:
-    """The agent that the defaults build for Breakout, with less room in its replay."""
-    pytest.importorskip("ale_py")
-    changes: dict[str, Any] = {"device": "cpu"}
-    changes |= {"algo.replay_capacity": 1_000} if algorithm == "dqn" else {}
-    games = envs.make(BREAKOUT, 0, 1)
-    games.close()
-    spec = overridden(default_spec(algorithm, BREAKOUT), changes)
-    return make_agent(algorithm, spec, games, torch.device("cpu"))
-
-
-def frames(count: int) -> torch.Tensor:
-    return torch.randint(256, (count, 4, 84, 84), dtype=torch.uint8)
-
-
-@cache
-def played(*, training: bool) -> tuple[set[float], int, int]:
-    """Rewards in MsPacman, how often something ended there, and how many whole games did."""
-    pytest.importorskip("ale_py")
-    games = envs.make("atari/MsPacman", 0, 1, training=training)
-    games.reset()
-    chance = torch.Generator().manual_seed(0)
-    rewards: set[float] = set()
-    ends = whole = 0
-    for _ in range(800):
-        step = games.step(torch.randint(games.spec.num_actions, (1,), generator=chance))
-        rewards |= set(step.reward.tolist())
-        ends += int(step.terminated.sum())
-        whole += len(step.episodes)
-    games.close()
-    return rewards, ends, whole
-
-
-def rewards_clipped_to(algorithm: str) -> str:
-    assert max(played(training=False)[0]) >= 10
-    largest = max(played(training=True)[0])
-    return f"[{-largest:g}, {largest:g}]"
-
-
-def a_lost_life_ends(algorithm: str) -> str:
-    _, ends, whole = played(training=True)
-    return "yes" if ends > whole else "no"
+def yes(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
 def loss(algorithm: str) -> str:
@@ -120,7 +76,7 @@ def advantages_normalised(algorithm: str) -> str:
         ppo._loss(obs, action, old, value_, scaled)[1]["policy_loss"]
         for scaled in (advantage, 10 * advantage + 3)
     ]
-    return "yes" if torch.allclose(losses[0], losses[1], atol=1e-5) else "no"
+    return yes(torch.allclose(losses[0], losses[1], atol=1e-5))
 
 
 def value_loss_clipped(algorithm: str) -> str:
@@ -129,27 +85,7 @@ def value_loss_clipped(algorithm: str) -> str:
     with torch.no_grad():
         now = ppo.network(obs)[1]
     error = ppo._loss(obs, action, torch.zeros(4), now - 1, torch.ones(4))[1]["value_loss"]
-    return "yes" if error.item() == pytest.approx(0.5 * 0.9**2, rel=1e-4) else "no"
-
-
-def rate_falls(algorithm: str) -> str:
-    """Whether the second half of a training of two rollouts starts at half of the rate."""
-    spec = default_spec(algorithm, "probe/both")
-    size = spec.algo.num_envs * spec.algo.rollout_steps
-    games = envs.make("probe/both", 0, spec.algo.num_envs)
-    changed = overridden(spec, {"train.steps": 2 * size, "device": "cpu"})
-    learner: Any = make_agent(algorithm, changed, games, torch.device("cpu"))
-    rates: list[float] = []
-    learner.after_update = lambda *_: rates.append(learner.optimiser.param_groups[0]["lr"])
-    obs = games.reset()
-    for _ in range(2 * spec.algo.rollout_steps):
-        action, extra = learner.act(obs)
-        step = games.step(action)
-        learner.observe(obs, action, extra, step)
-        obs = step.obs
-    games.close()
-    assert rates[0] == spec.algo.learning_rate
-    return "yes" if rates[len(rates) // 2] == pytest.approx(rates[0] / 2) else "no"
+    return yes(error.item() == pytest.approx(0.5 * 0.9**2, rel=1e-4))
 
 
 def greedy_exploration(algorithm: str) -> float:
@@ -175,15 +111,15 @@ FIXED = {
     "image": lambda algorithm: " x ".join(map(str, agent("dqn").replay.frames.shape[-2:])),
     "most no-ops at the start": lambda algorithm: atari.NOOP_MAX,
     "optimiser": lambda algorithm: type(agent(algorithm).optimiser).__name__,
-    "greedy games beside training": lambda algorithm: (
-        "yes" if default_spec(algorithm, BREAKOUT).train.greedy_envs else "no"
+    "greedy games beside training": lambda algorithm: yes(
+        default_spec(algorithm, BREAKOUT).train.greedy_envs > 0
     ),
-    "rewards clipped to": rewards_clipped_to,
-    "a lost life ends an episode": a_lost_life_ends,
+    "rewards clipped to": lambda _: "[{:g}, {:g}]".format(*clipped_rewards()),
+    "a lost life ends an episode": lambda _: yes(ends_with_a_life()),
     "loss": loss,
     "advantages normalised": advantages_normalised,
     "value loss clipped": value_loss_clipped,
-    "learning rate falls to 0": rate_falls,
+    "learning rate falls to 0": lambda algorithm: yes(rates_fall(algorithm)),
     "exploration of the greedy games": greedy_exploration,
     "KL divergence to stop at": kl_to_stop_at,
 }
