@@ -1118,15 +1118,15 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 """Every table and figure of the paper that is made of runs, by name."""
 
 WITHOUT_RUNS = {
-    "Figure 5": "the layer, drawn",
-    "Figure 6": "pictures of the three domains (`hadamard play` films an agent)",
-    "Figure 10": "where HR goes in each network, drawn",
-    "Table 3": "DQN's hyperparameters: the defaults of algos/dqn.py",
-    "Table 4": "PPO's hyperparameters: the defaults of algos/ppo.py",
-    "Table 5": "PQN's hyperparameters: the defaults of algos/pqn.py",
-    "Table 6": "random and target scores of HumanoidBench: report/statistics/normalise.py",
+    "Figure 5": "the layer, drawn: docs/setting.md#the-layer",
+    "Figure 6": "pictures of the three domains: docs/setting.md#the-three-domains",
+    "Figure 10": "where HR goes in each network, drawn: docs/setting.md#where-hr-goes",
+    "Table 3": "DQN's hyperparameters: docs/setting.md#dqns-settings",
+    "Table 4": "PPO's hyperparameters: docs/setting.md#ppos-settings",
+    "Table 5": "PQN's hyperparameters: docs/setting.md#pqns-settings",
+    "Table 6": "HumanoidBench's random and target scores: docs/setting.md#humanoidbenchs-scores",
 }
-"""The others, and what they are."""
+"""The others: what each is, and where the docs show it."""
 
 
 def find(name: str) -> Experiment:
