@@ -100,7 +100,7 @@ def test_a_report_of_packed_runs_is_that_of_the_folders(
     from_files = files_of(write_report(tmp_path / "b", files, "Both").parent)
     assert from_folders.keys() == from_files.keys()
     assert {name for name in from_folders if name.endswith(".csv")} >= {
-        "tables/results.csv", "tables/runs.csv", "tables/dormancy.csv", "tables/paper.csv",
+        "tables/results.csv", "tables/runs.csv", "tables/dormancy.csv",
         "tables/aggregates-dqn.csv", "tables/aggregates-pqn.csv",
     }  # fmt: skip
     for run in folders:  # the paths are all that differs
@@ -452,7 +452,7 @@ def test_protocols_are_told_apart(tmp_path: Path) -> None:
         for layer in ("plain", "hadamard"):
             run = write_run(tmp_path / "runs" / f"{layer}{seed}", seed, layer)
             config = json.loads((run / "config.json").read_text())
-            protocol = {} if seed < 2 else {"protocol": 2}
+            protocol = {"protocol": 1 if seed < 2 else 2}
             (run / "config.json").write_text(json.dumps({**config, **protocol}))
     found = load([tmp_path / "runs"])
     assert sorted(run.protocol for run in found) == [1] * 4 + [2] * 4
@@ -468,6 +468,10 @@ def test_protocols_are_told_apart(tmp_path: Path) -> None:
     assert (
         "The runs are of 2 versions of the training protocol (4 runs of version 1, 4 runs of "
         "version 2): their numbers do not compare" in page
+    )
+    assert (
+        "tanh, protocol 2 against tanh, protocol 1: their versions of the training protocol "
+        "differ, so they are not compared." in page
     )
 
 

@@ -19,7 +19,6 @@ import pytest
 from browser import CHROMIUM, Browser
 from hadamard.cli import main
 from hadamard.core.run import RunError
-from hadamard.experiments.paper import ATARI_8
 from test_comparison import BUDGET, measured, write_run
 
 pytest.importorskip("matplotlib")
@@ -28,7 +27,6 @@ from hadamard.report.data.imported import read_curves
 from hadamard.report.data.runs import gather, load, sections
 from hadamard.report.draw import charts
 from hadamard.report.draw.figures import VariantStyle
-from hadamard.report.pages import beside_paper
 from hadamard.report.pages.dormancy import dormancy_table
 from hadamard.report.pages.full_report import write_report
 from hadamard.report.pages.run_tables import mean_of
@@ -97,7 +95,7 @@ def test_every_figure_and_table_is_there_in_both_formats(report: Path) -> None:
         ElementTree.parse(report / "figures" / f"{name}.svg")
         assert (report / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     tables = {path.stem for path in (report / "tables").iterdir()}
-    assert tables == {"results", "aggregates-dqn", "dormancy", "runs", "paper"}
+    assert tables == {"results", "aggregates-dqn", "dormancy", "runs"}
     for name in tables:
         lines = table(report, name)
         assert lines
@@ -143,7 +141,7 @@ def test_the_page_is_self_contained_escaped_and_reproducible(
     heads = re.findall(r'<h2 id="[\w-]+">(.*?)</h2>', text)
     assert heads == [
         "What the numbers say", "Mind this", "All tasks together", "Learning curves",
-        "The representation", "Single neurons", "Task by task", "Beside the paper", "Runs",
+        "The representation", "Single neurons", "Task by task", "Runs",
         "How to read this",
     ]  # fmt: skip
     assert text.count("hadamard train dqn --env") == 36
@@ -216,29 +214,6 @@ def test_aggregates_by_hand(report: Path, runs: Path) -> None:
     assert "IQM of all runs: tanh scored lower than ReLU: difference -" in text
 
 
-def test_the_paper_beside_ours(report: Path) -> None:
-    lines = table(report, "paper")
-    stated = {(line["where"], line["our_variant"], line["measure"]): line for line in lines}
-    dormant = stated["Table 1", "tanh", "dormant_fraction"]
-    assert (float(dormant["paper"]), float(dormant["ours"])) == (0.39, pytest.approx(0.5))
-    change = stated["Table 1", "tanh + HR", "change"]
-    assert (float(change["paper"]), float(change["ours"])) == (-23, pytest.approx(-20))
-    score = stated["Table 2, Baseline", "ReLU", "score"]
-    aggregated = {line["variant"]: line for line in table(report, "aggregates-dqn")}
-    assert float(score["ours"]) == pytest.approx(float(aggregated["ReLU"]["mean"]))
-    assert "That is another protocol" in (report / "index.html").read_text()
-
-
-def test_scores_by_another_yardstick_are_not_put_beside_the_papers(tmp_path: Path) -> None:
-    for layer in ("plain", "hadamard"):  # of tanh; the paper's scores are normalised by ReLU's
-        write_run(tmp_path / layer, 0, layer, algorithm="dqn", score=[0.0, 1.0],
-                  health=[measured(0.5, 3.0, 0.2)])  # fmt: skip
-    found = beside_paper.paper_table(sections(load([tmp_path])))
-    assert found is not None
-    assert "score" not in found[0].data["measure"]
-    assert "dormant_fraction" in found[0].data["measure"]
-
-
 def test_dormancy_is_set_beside_what_theory_predicts(tmp_path: Path) -> None:
     tasks = {"minatar/breakout": (0.3, 0.5), "minatar/asterix": (0.1, 0.1)}
     for env, (without, with_hr) in tasks.items():
@@ -275,13 +250,8 @@ def test_what_hr_does_is_told_against_its_own_activation_only(
     write_run(tmp_path / "hr", layer="hadamard", algorithm="dqn", health=health)
     write_run(tmp_path / "plain", algorithm="dqn", health=health, **plain)
     assert dormancy_table(sections(load([tmp_path]))) is None
-    found = beside_paper.paper_table(sections(load([tmp_path])))
-    assert found is None or "without HR" not in "".join(found[0].data["paper_unit"])
     write_run(tmp_path / "tanh", seed=9, algorithm="dqn", health=health)
     assert dormancy_table(sections(load([tmp_path]))) is not None
-    found = beside_paper.paper_table(sections(load([tmp_path])))
-    assert found is not None
-    assert "% of that without HR" in found[0].data["paper_unit"]
 
 
 def arms(folder: Path, dormant: dict[tuple[str, str], float], steps: int, **options: Any) -> None:
@@ -297,68 +267,6 @@ def arms(folder: Path, dormant: dict[tuple[str, str], float], steps: int, **opti
 RELU, TANH, TANH_HR = ("plain", "relu"), ("plain", "tanh"), ("hadamard", "tanh")
 
 
-def paper_rows(folder: Path) -> tuple[dict[tuple[str, str, str], tuple[float, int]], list[str]]:
-    """Return our numbers and their budgets, by place, arm and measure; and the notes."""
-    found = beside_paper.paper_table(sections(load([folder])))
-    if found is None:
-        return {}, []
-    data = found[0].data
-    keys = zip(data["where"], data["paper_variant"], data["measure"], strict=True)
-    numbers = zip(data["ours"], data["ours_steps"], strict=True)
-    return dict(zip(keys, numbers, strict=True)), found[1]
-
-
-def test_numbers_beside_the_paper_are_of_one_budget(tmp_path: Path) -> None:
-    arms(tmp_path, {RELU: 0.8, TANH: 0.4, TANH_HR: 0.3}, steps=20_000)
-    arms(tmp_path, {RELU: 0.6, TANH: 0.5}, steps=100_000)
-    arms(tmp_path, {TANH: 0.9, TANH_HR: 0.9}, steps=3_000)
-    ours, notes = paper_rows(tmp_path)
-    # HR has runs of 20,000 and 3,000 steps: the first is what it shares with all.
-    assert ours["Table 1", "tanh", "dormant_fraction"] == (pytest.approx(0.4), 20_000)
-    assert ours["Table 1", "tanh + HR", "change"] == (pytest.approx(-25), 20_000)
-    assert ours["Table 2, + HR", "tanh + HR", "change"] == (pytest.approx(-62.5), 20_000)
-    assert {steps for _, steps in ours.values()} == {20_000}
-    (note,) = notes
-    assert "here it is 1 task of minatar, 20,000 steps, 1 seed." in note
-    assert note.endswith("Runs of 3,000 or 100,000 steps are left out.")
-
-
-def test_the_scales_own_budget_is_preferred_to_a_longer_one(tmp_path: Path) -> None:
-    arms(tmp_path, {RELU: 0.6, TANH_HR: 0.3}, steps=300_000)  # what MinAtar's scale has
-    arms(tmp_path, {RELU: 0.5, TANH_HR: 0.5}, steps=400_000)
-    ours, _ = paper_rows(tmp_path)
-    assert {steps for _, steps in ours.values()} == {300_000}
-
-
-def test_arms_without_a_common_budget_are_not_set_beside_the_paper(tmp_path: Path) -> None:
-    arms(tmp_path, {RELU: 0.6}, steps=20_000)
-    arms(tmp_path, {TANH_HR: 0.3}, steps=100_000)
-    assert paper_rows(tmp_path) == ({}, [])
-
-
-def test_the_protocol_is_that_of_the_numbers(tmp_path: Path) -> None:
-    """Tasks and seeds that are not in the numbers do not make the paper's protocol."""
-    budget = 10_000_000
-    all_done, some_done = tmp_path / "all", tmp_path / "some"
-    for task in ATARI_8:
-        for seed in (0, 1):
-            arms(all_done, {RELU: 0.6, TANH_HR: 0.3}, budget, env=task, seed=seed)
-            dormant = 1.0 if task == ATARI_8[0] else 0.6
-            finished = task != ATARI_8[0] and (task, seed) != (ATARI_8[1], 0)
-            arms(some_done, {RELU: dormant}, budget, env=task, seed=seed)
-            arms(some_done, {TANH_HR: 0.3}, budget, env=task, seed=seed, finished=finished)
-    _, (note,) = paper_rows(all_done)
-    assert "here it is 8 tasks of atari, 10,000,000 steps, 2 seeds." in note
-    assert note.endswith("The tasks and the budget are the paper's.")
-    ours, (note,) = paper_rows(some_done)
-    assert "here it is 7 tasks of atari, 10,000,000 steps, 1 to 2 seeds." in note
-    assert "That is another protocol" in note
-    assert f"{ATARI_8[0]} is left out: tanh + HR has no final score there." in note
-    assert note.endswith("3 unfinished runs are left out.")
-    # Without the task that HR has not finished, where all of ReLU's neurons are dormant.
-    assert ours["Observation 1", "ReLU", "dormant_fraction"] == (pytest.approx(0.6), budget)
-
-
 def test_all_tasks_together_compare_only_equal_budgets(tmp_path: Path) -> None:
     for env in TASKS[:2]:
         for seed in range(4):
@@ -366,7 +274,7 @@ def test_all_tasks_together_compare_only_equal_budgets(tmp_path: Path) -> None:
             arms(tmp_path, {RELU: 0.1}, 200, env=env, seed=seed)
     ((one,), _) = combine(sections(load([tmp_path])))
     long, short = "ReLU, train.steps 1000", "ReLU, train.steps 200"
-    assert (one.baseline, one.compared, one.other_budget) == (long, ["tanh"], [short])
+    assert (one.baseline, one.compared, list(one.not_compared)) == (long, ["tanh"], [short])
     page = write_report(tmp_path / "out", load([tmp_path]), "Budgets").read_text()
     assert f"<li>{short} against {long}: the budgets differ" in page
     told = {
@@ -374,11 +282,6 @@ def test_all_tasks_together_compare_only_equal_budgets(tmp_path: Path) -> None:
         for line in table(tmp_path / "out", "aggregates-dqn")
     }
     assert told == {long: "baseline", short: "not compared", "tanh": "lower"}
-
-
-def test_no_paper_number_without_an_experiment_of_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", algorithm="other")
-    assert beside_paper.paper_table(sections(load([tmp_path]))) is None
 
 
 def test_normalisations() -> None:

@@ -258,6 +258,15 @@ class Section:
         return _ordinary(fair, variant)
 
 
+def incomparable(ours: Variant, theirs: Variant) -> str:
+    """Say why the scores of two variants do not compare; empty if they do."""
+    if ours.protocol != theirs.protocol:
+        return "their versions of the training protocol differ"
+    if ours.score_kind != theirs.score_kind:
+        return "one is judged by other games than the other"
+    return "the budgets differ" if ours.steps != theirs.steps else ""
+
+
 def _ordinary(among: Iterable[Variant], variant: Variant) -> Variant | None:
     """Return the variant with an ordinary layer and the same activation, the most alike of them."""
     spec = variant.runs[0].spec

@@ -41,7 +41,7 @@ from hadamard.report.pages.comparison import (
 from hadamard.report.pages.document import inline, svg, terms_html, write_document
 from hadamard.report.pages.dormancy import dormancy_table
 from hadamard.report.pages.faults import faults
-from hadamard.report.pages.reading import counted, other_budget, spanned
+from hadamard.report.pages.reading import counted, not_compared, spanned
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE
@@ -219,8 +219,8 @@ class _Report:
                 f"<li>{escape(one.comparison(label))}</li>" for label in one.compared
             )
             comparisons += "".join(
-                f"<li>{escape(other_budget(label, one.baseline))}</li>"
-                for label in one.other_budget
+                f"<li>{escape(not_compared(label, one.baseline, why))}</li>"
+                for label, why in one.not_compared.items()
             )
             only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
             name = escape(algorithm_name(one.algorithm))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hadamard.report.data.runs import FloatArray, Section, Variant, changed
+from hadamard.report.data.runs import FloatArray, Section, Variant, changed, incomparable
 from hadamard.report.measures import HEALTH, MEASURES, Measure
 from hadamard.report.statistics.decision import Difference, difference
 
@@ -35,8 +35,10 @@ def reading(section: Section) -> list[Finding]:
         baseline = section.baseline(variant)
         if baseline is None:
             continue
-        if _only_trained_longer(variant, baseline):
-            found.append(_alone(variant, other_budget(variant.label, baseline.label)))
+        why = incomparable(variant, baseline)
+        # Of different networks, a comparison says what else differs.
+        if why and (variant.steps == baseline.steps or _only_trained_longer(variant, baseline)):
+            found.append(_alone(variant, not_compared(variant.label, baseline.label, why)))
         else:
             found.append(_against(variant, baseline))
     if not found:
@@ -46,9 +48,9 @@ def reading(section: Section) -> list[Finding]:
     return found
 
 
-def other_budget(ours: str, theirs: str) -> str:
-    """Say that two labels are not compared, since their runs were not trained for as long."""
-    return f"{ours} against {theirs}: the budgets differ, so they are not compared."
+def not_compared(ours: str, theirs: str, why: str) -> str:
+    """Say that two labels are not compared, and why."""
+    return f"{ours} against {theirs}: {why}, so they are not compared."
 
 
 def _only_trained_longer(variant: Variant, baseline: Variant) -> bool:

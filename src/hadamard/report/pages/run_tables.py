@@ -82,7 +82,7 @@ def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -
     """Return the aggregates of every variant; ``estimates[aggregate's label][variant]``."""
     labels = list(one.scores)
     differences, improvements = one.differences, one.improvements
-    without = dict.fromkeys(one.other_budget, "not compared") | {one.baseline: "baseline"}
+    without = dict.fromkeys(one.not_compared, "not compared") | {one.baseline: "baseline"}
     shown = {
         "variant": labels,
         **{name: [told(of[label]) for label in labels] for name, of in estimates.items()},

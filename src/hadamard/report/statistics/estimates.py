@@ -26,7 +26,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -326,62 +326,6 @@ def probability_of_improvement(
         return Estimate(value, math.nan, math.nan)
     low, high = np.quantile(draws / len(pairs), _ends(confidence))
     return Estimate(value, float(low), float(high))
-
-
-def change(
-    before: ByTask,
-    after: ByTask,
-    aggregate: str | Aggregate = "mean",
-    *,
-    unit: Literal["percent", "points"] = "percent",
-    rng: np.random.Generator,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-) -> Estimate:
-    """Return by how much an aggregate changed, with its interval.
-
-    In percent of what it was, as in the paper's tables: dormant fractions of 0.39 and 0.30 are
-    a change of -23 %. Or in points, the plain difference: -0.09. The paper's Table 1 sets a
-    predicted change in points, p - p^2, beside a measured one in percent; to be compared, both
-    must be in the same unit.
-
-    There is no interval in percent where the aggregate before may be zero or of either sign.
-
-    Examples:
-        >>> rng = np.random.default_rng(0)
-        >>> round(change({"all": [0.39]}, {"all": [0.30]}, rng=rng).value)
-        -23
-    """
-    if unit not in ("percent", "points"):
-        raise ValueError(f"a change is in 'percent' or in 'points', got {unit!r}")
-    check_draws(resamples, confidence)
-    kernel = aggregate_named(aggregate).kernel
-    pairs = paired(before, after)
-    values, draws = [], []
-    for side in zip(*pairs, strict=True):
-        row, runs = np.concatenate(side), Runs(np.array([task.size for task in side]))
-        values.append(float(kernel(row, runs)))
-        draws.append(kernel(row[runs.drawn(rng, resamples)], runs))
-    (old, new), (olds, news) = values, draws
-    value = new - old if unit == "points" else percent_change(old, new)
-    few = min(min(one.size, other.size) for one, other in pairs) < 2
-    if few or math.isnan(value) or (unit == "percent" and olds.min() <= 0 <= olds.max()):
-        return Estimate(value, math.nan, math.nan)
-    changes = news - olds if unit == "points" else 100 * (news - olds) / np.abs(olds)
-    low, high = np.quantile(changes, _ends(confidence))
-    return Estimate(value, float(low), float(high))
-
-
-def percent_change(before: float, after: float) -> float:
-    """Return a change in percent of what was before; NaN from zero.
-
-    Of its magnitude, so that a rise is positive for negative scores too.
-
-    Examples:
-        >>> round(percent_change(0.62, 0.73)), percent_change(-20.0, -15.0)
-        (18, 25.0)
-    """
-    return 100 * (after - before) / abs(before) if before else math.nan
 
 
 def mean_curve(curves: npt.ArrayLike, *, confidence: float = CONFIDENCE) -> Band:

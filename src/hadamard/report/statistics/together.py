@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import FloatArray, Section, Variant
+from hadamard.report.data.runs import FloatArray, Section, Variant, incomparable
 from hadamard.report.pages.reading import finite
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics import normalise as scales
@@ -55,8 +55,8 @@ class Together:
     same_budget: bool
     left_out: Sequence[str]
     """What is not in it and why, in sentences."""
-    other_budget: Sequence[str]
-    """Labels of variants trained for longer or shorter than the baseline on any task."""
+    not_compared: Mapping[str, str]
+    """Labels whose scores do not compare with the baseline's on some task, and why."""
 
     @property
     def tasks(self) -> list[str]:
@@ -83,11 +83,11 @@ class Together:
 
     @property
     def compared(self) -> list[str]:
-        """The labels that are compared with the baseline: the others of its budget."""
+        """The labels that are compared with the baseline: the others of its budget and protocol."""
         return [
             label
             for label in self.scores
-            if label != self.baseline and label not in self.other_budget
+            if label != self.baseline and label not in self.not_compared
         ]
 
     @functools.cached_property
@@ -218,7 +218,7 @@ def _together(algorithm: str, of: Sequence[Section], least: int, by: str | None 
     finals: dict[str, dict[str, FloatArray]] = {label: {} for label in labels}
     curves: dict[str, dict[str, FloatArray]] = {label: {} for label in labels}
     budgets = set()
-    other_budget: dict[str, None] = {}
+    not_compared: dict[str, str] = {}
     for section in of:
         if section.env not in tasks:
             continue
@@ -236,8 +236,9 @@ def _together(algorithm: str, of: Sequence[Section], least: int, by: str | None 
                 curves[label][section.env] = scales.normalise(drawn[label], section.env, by, known)
                 finals[label][section.env] = scales.normalise(raw, section.env, by, known)
             budgets.add(budget)
-            steps = variants[baseline].steps
-            other_budget |= {label: None for label in labels if variants[label].steps != steps}
+            for label in labels:
+                if why := incomparable(variants[label], variants[baseline]):
+                    not_compared[label] = why
         except ValueError as error:
             left_out.append(f"{section.env} is left out: {error}.")
             for of_label in (*curves.values(), *finals.values()):
@@ -253,7 +254,7 @@ def _together(algorithm: str, of: Sequence[Section], least: int, by: str | None 
         places = 100 * places / max(budgets)
     return Together(
         algorithm, by, baseline, finals, curves, places, len(budgets) == 1, sorted(left_out),
-        list(other_budget),
+        not_compared,
     )  # fmt: skip
 
 
