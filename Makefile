@@ -7,7 +7,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo smoke test lint format bench docs clean help
+.PHONY: demo smoke evidence test lint format bench docs clean help
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -31,8 +31,11 @@ $(VENV)/.docs: $(VENV)/.dev
 demo: $(VENV)/.dev ## Train tanh and tanh + HR agents on MinAtar and write the page that compares them
 	@$(BIN)/hadamard demo --output demo_output
 
-smoke: $(VENV)/.dev ## Run every experiment of the paper at smoke scale (about 5 minutes on 2 cores)
+smoke: $(VENV)/.dev ## Make every figure and table of the paper at smoke scale (about 5 minutes on 2 cores)
 	@$(BIN)/hadamard reproduce all --scale smoke
+
+evidence: $(VENV)/.dev ## Draw every figure of the documentation's evidence from results/
+	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games --scale minatar-full --share 0.04 --draw --folder results --output docs/evidence/minatar-full
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term

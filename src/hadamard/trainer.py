@@ -141,8 +141,11 @@ class Trainer:
 
     def _joined_call(self) -> ActsOnBoth | None:
         """Return the agent, if it is to choose the greedy actions along with those of training."""
-        how, agent = self.spec.train.greedy_call, self.agent
-        if how == "own" or (how == "auto" and self.device.type != "cuda"):
+        how, agent, workers = self.spec.train.greedy_call, self.agent, self.spec.train.env_workers
+        if workers is None:
+            workers = envs.automatic_workers(self.spec.env, self.envs.num_envs)
+        pays = self.device.type == "cuda" and not workers
+        if how == "own" or (how == "auto" and not pays):
             return None
         if isinstance(agent, ActsOnBoth):
             return agent

@@ -59,7 +59,8 @@ class TrainSpec:
     """Further environments in which the greedy policy plays along, into eval.jsonl."""
     greedy_call: Literal["auto", "joined", "own"] = "auto"
     """Act on them in one call together with those of training (pqn), or in a call of their own.
-    auto: joined on a GPU, where a call costs much, whatever it is of."""
+    auto: joined on a GPU, where every call costs the same, unless environments play in other
+    processes: then there is time for a call of their own."""
     eval_every: int = 0
     """Steps between evaluations, the first before training; 0 makes none."""
     eval_episodes: int = 10

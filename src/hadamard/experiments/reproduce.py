@@ -73,7 +73,7 @@ class Asked:
     @property
     def scale_words(self) -> str:
         """The scale, and how much of it."""
-        part = f", {self.share:.4g} of its budget" if self.share != 1 else ""
+        part = f", {100 * self.share:.4g} % of its budget" if self.share != 1 else ""
         return f"{self.scale}{part}"
 
     @property

@@ -103,7 +103,7 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
     shown = "\n".join(commands)
     body.append(f"<h2>The commands</h2><pre>{escape(shown)}</pre>")
-    title = f"{experiment.place} of the paper, from our runs"
+    title = f"{experiment.place}, from our runs"
     write_document(folder / "index.html", title, "\n".join(body), _STYLE)
     return Entry(
         experiment.name,
