@@ -91,18 +91,23 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     if faults:
         listed = "".join(f"<li>{escape(fault)}</li>" for fault in dict.fromkeys(faults))
         body.append(f'<div class="verdict sick"><h2>Mind this</h2><ul>{listed}</ul></div>')
-    if judged:
-        body.append("<h2>What the paper claims, and what these runs say</h2>")
-        body.append(f"<p>{escape(_protocol(drawing, scale))}</p>{_claims_html(judged)}")
-    body += [
+    is_table = experiment.place.startswith("Table")
+    shown = [
         f"<h2>{escape(_title(table))}</h2>{table.html('words')}"
         for table in composed.tables
         if len(table)
     ]
+    if is_table:
+        body += shown
+    if judged:
+        body.append("<h2>What the paper claims, and what these runs say</h2>")
+        body.append(f"<p>{escape(_protocol(drawing, scale))}</p>{_claims_html(judged)}")
+    if not is_table:
+        body += shown
     body.append(f"<h2>What was run</h2>{_what_was_run(drawing)}")
     body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
-    shown = "\n".join(commands)
-    body.append(f"<h2>The commands</h2><pre>{escape(shown)}</pre>")
+    lines = "\n".join(commands)
+    body.append(f"<h2>The commands</h2><pre>{escape(lines)}</pre>")
     title = f"{experiment.place}, from our runs"
     write_document(folder / "index.html", title, "\n".join(body), _STYLE)
     return Entry(
