@@ -587,3 +587,17 @@ def test_packing_needs_no_torch(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     assert (tmp_path / "out" / "a.hrun").is_file()
+
+
+def test_a_row_names_the_representation(tmp_path: Path) -> None:
+    """Whatever the order of its layers; rows of earlier versions name none, and it is the last."""
+    for name, named in (("named", {"representation": "first"}), ("older", {})):
+        run = write_run(tmp_path / name, 0)
+        layers = [{**measured(0.25, 3.0, 0.0), "name": "first"},
+                  {**measured(0.75, 3.0, 0.0), "name": "second"}]  # fmt: skip
+        row = {"step": 10, "threshold": 20.0, "delta": 0.01, "observations": 64, "layers": layers}
+        (run / "health.jsonl").write_text(json.dumps({**row, **named}) + "\n")
+    for name, layer, dormant in (("named", "first", 0.25), ("older", "second", 0.75)):
+        (found,) = load([tmp_path / name])
+        assert found.representation == layer
+        assert found.final("dormant_fraction") == dormant

@@ -228,7 +228,7 @@ def test_an_experiment_explains_itself(experiment: Experiment) -> None:
 
 def test_whatever_is_declared_is_read() -> None:
     """Every field of the data is used by something beside its own class."""
-    source = Path(paper.__file__).parents[1]
+    source = Path(paper.__file__).parents[2]
     code = "".join(path.read_text() for path in source.rglob("*.py"))
     code += Path(__file__).read_text()
     for kind in (paper.Arm, paper.Stated, paper.Claim, paper.Panel, paper.Plot, Experiment):
@@ -418,6 +418,7 @@ def test_an_experiment_runs_from_beginning_to_end(command: Command, tmp_path: Pa
         assert len(health) == 10
         assert {row["step"] for row in run.rows("kde")} >= {200, 2_000}
         assert all(row["layers"][-1]["dormant_fraction"] is not None for row in health)
+        assert all(row["representation"] == row["layers"][-1]["name"] for row in health)
     # What is trained to its end is far enough for any other end.
     assert all(
         Job(job.algorithm, overridden(job.spec, {"train.until": 900})).finished for job in jobs

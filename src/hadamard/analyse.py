@@ -63,9 +63,10 @@ def examine(network: nn.Module, obs: Tensor, train: TrainSpec, seed: int, step: 
 
 
 def health_row(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as a row of health.jsonl."""
+    """Return a diagnosis as a row of health.jsonl, which names the representation."""
     row = diagnosis.to_dict()
-    return {key: row[key] for key in ("observations", "threshold", "delta", "layers")}
+    shared = {key: row[key] for key in ("observations", "threshold", "delta", "layers")}
+    return {"representation": diagnosis[-1].name, **shared}
 
 
 def kde_row(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _facts(path: Path) -> dict[str, Any]:
         for row in run.rows("train"):
             facts |= {"step": row["step"], "score": row["score"]}
         for row in run.rows("health"):
-            layer = row["layers"][-1]
+            layer = next(one for one in row["layers"] if one["name"] == row["representation"])
             facts |= {
                 "dormant": layer["dormant_fraction"],
                 "rank": layer["effective_rank"],

@@ -232,15 +232,20 @@ def _health(run: Run, troubles: list[str]) -> Record:
         kept = {key: short(values) for key, values in columns.items()}
         measured_at_all = {key: of for key, of in kept.items() if any(v is not None for v in of)}
         layers.append({"name": name, "measures": measured_at_all})
-    last = sound[-1]["layers"] if sound else []
     return {
         "steps": [int(row["step"]) for row in sound],
         "layers": layers,
-        # The last layer of a row is the representation.
-        "representation": str(last[-1].get("name", f"layer {len(last) - 1}")) if last else "",
+        "representation": _representation(sound[-1]) if sound else "",
         **{key: short(row.get(key) for row in sound)
            for key in ("threshold", "delta", "observations")},
     }  # fmt: skip
+
+
+def _representation(row: Mapping[str, Any]) -> str:
+    """Return the layer a row names; of rows that name none, which are older, it is the last."""
+    names = [str(layer.get("name", f"layer {i}")) for i, layer in enumerate(row["layers"])]
+    named = row.get("representation")
+    return named if named in names else names[-1]
 
 
 def _has_layers(row: Mapping[str, Any]) -> bool:

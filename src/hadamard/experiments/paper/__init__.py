@@ -1,0 +1,178 @@
+"""Every experiment of the paper, as data: what it shows, what is run for it, what the paper says.
+
+An experiment has panels, one for each algorithm in it; a panel has arms (the variants it
+compares), tasks, seeds and a budget. `jobs` makes runs of it at one of three scales. The folder of
+a run follows from what the run is, not from the experiment that asked for it: Figure 1 and Table 2
+are made of other experiments' runs, and find them.
+
+What it is made of is in `model`, the experiments themselves are in `entries`, their tasks in
+`tasks` and their sizes in `scales`. Nothing here imports torch before `jobs` is called.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hadamard.experiments.paper.entries import EXPERIMENTS, WITHOUT_RUNS
+from hadamard.experiments.paper.model import (
+    Arm,
+    Claim,
+    Experiment,
+    Panel,
+    Plot,
+    Shading,
+    Stated,
+)
+from hadamard.experiments.paper.scales import SCALES, shortened
+from hadamard.experiments.paper.tasks import ATARI_8, ATARI_51, HUMANOID_14, MINATAR_5
+
+if TYPE_CHECKING:
+    from hadamard.experiments.grid import Job
+
+__all__ = [
+    "ATARI_8",
+    "ATARI_51",
+    "EXPERIMENTS",
+    "HUMANOID_14",
+    "MINATAR_5",
+    "SCALES",
+    "WITHOUT_RUNS",
+    "Arm",
+    "Claim",
+    "Experiment",
+    "Panel",
+    "Plot",
+    "Shading",
+    "Stated",
+    "arms_and_jobs",
+    "chosen",
+    "find",
+    "jobs",
+    "listing",
+    "run_name",
+    "same_task",
+]
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of a name, or say which there are and which is nearest."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    near = difflib.get_close_matches(name.lower(), EXPERIMENTS, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+    raise ValueError(
+        f"unknown experiment {name!r}{hint} There are: {', '.join(EXPERIMENTS)} "
+        "(`hadamard reproduce --list` says what each shows)"
+    )
+
+
+def listing() -> str:
+    """Return one line for each experiment: name, place in the paper, what it shows."""
+    name = max(map(len, EXPERIMENTS))
+    place = max(len(experiment.place) for experiment in EXPERIMENTS.values())
+    return "\n".join(
+        f"{e.name:<{name}}  {e.place:<{place}}  {e.shows}" for e in EXPERIMENTS.values()
+    )
+
+
+def jobs(
+    experiment: Experiment | str,
+    scale: str,
+    folder: str | Path,
+    seeds: int | None = None,
+    tasks: Sequence[str] | None = None,
+    share: float = 1.0,
+    until: int | None = None,
+) -> list[Job]:
+    """Return the runs of an experiment at a scale, task by task, seed by seed, arm by arm.
+
+    Args:
+        experiment: The experiment or its name.
+        scale: One of `SCALES`.
+        folder: Where runs go, under ``folder/scale``.
+        seeds: How many seeds, if not as many as the scale has.
+        tasks: Only these of its tasks, as ``suite/task`` or ``task``.
+        share: How much of the scale's steps a run is trained for.
+        until: Steps after which every run stops for now; its folder is the same whatever they are.
+    """
+    return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks, share, until)]
+
+
+def arms_and_jobs(
+    experiment: Experiment | str,
+    scale: str,
+    folder: str | Path,
+    seeds: int | None = None,
+    tasks: Sequence[str] | None = None,
+    share: float = 1.0,
+    until: int | None = None,
+) -> list[tuple[Arm, Job]]:
+    """Return the runs as `jobs` does, each with its arm."""
+    asked = find(experiment) if isinstance(experiment, str) else experiment
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    return [
+        (arm, _job(panel, arm, task, seed, Path(folder) / scale))
+        for panel in asked.at(scale, share, until)
+        for task in chosen(panel.tasks, tasks)
+        for seed in range(panel.seeds if seeds is None else seeds)
+        for arm in panel.trained
+    ]
+
+
+def chosen(known: Iterable[str], asked: Sequence[str] | None) -> list[str]:
+    """Return those of the tasks that are asked for; all, if none is named."""
+    if asked is None:
+        return list(known)
+    return [task for task in known if any(same_task(task, name) for name in asked)]
+
+
+def same_task(task: str, name: str) -> bool:
+    """Tell whether a name, with or without its suite, means a task.
+
+    Examples:
+        >>> same_task("minatar/space_invaders", "Space-Invaders")
+        True
+    """
+    plain, asked = (word.lower().replace("_", "-") for word in (task, name))
+    return asked in (plain, plain.partition("/")[2])
+
+
+def _job(panel: Panel, arm: Arm, task: str, seed: int, folder: Path) -> Job:
+    from hadamard.core.config import overridden
+    from hadamard.experiments.grid import Job, variant
+    from hadamard.train import default_spec
+
+    changes = {**panel.overrides, **variant(arm.variant), **arm.overrides}
+    spec = shortened(overridden(default_spec(panel.algorithm, task), changes), panel.share)
+    place = {
+        "train.steps": panel.steps,
+        "train.until": panel.until,
+        "seed": seed,
+        "run_dir": str(folder / run_name(panel, arm, task, seed)),
+    }
+    return Job(panel.algorithm, overridden(spec, place))
+
+
+def run_name(panel: Panel, arm: Arm, task: str, seed: int) -> str:
+    """Name a run after what it is, so that experiments that share it find it.
+
+    Examples:
+        >>> (panel,) = EXPERIMENTS["fig-width-lr"].panels
+        >>> run_name(panel, panel.arms[3], "atari/Qbert", 3)
+        'dqn_atari-Qbert_widened_learning-rate-2.5e-05_10M_seed3'
+    """
+    parts = [panel.algorithm, task.replace("/", "-"), arm.variant]
+    for name, value in arm.overrides.items():
+        parts.append(f"{name.rpartition('.')[2].replace('_', '-')}-{value}")
+    return "_".join([*parts, _short(panel.steps), f"seed{seed}"])
+
+
+def _short(steps: int) -> str:
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if steps >= size and steps * 10 % size == 0:
+            return f"{steps / size:g}{letter}"
+    return str(steps)
