@@ -16,7 +16,7 @@ Everything takes turns in one run, and the middle of three turns is reported (``
 - one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
   several seeds at once, each on a stream of its own (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns; ``peer.py`` lets
-  other projects' scripts do so on the same emulators.
+  other projects' scripts do so.
 
 With ``--grow`` it measures instead how speed and the cost of an update change with a setting: one
 row for each, several settings of a row joined by a +, as in

@@ -1,12 +1,12 @@
-"""Run another project's training script on the emulators that ours plays, and tell its speed.
+"""Run another project's training script here, and tell its speed.
 
     python benchmarks/peer.py --period 128 leanrl/ppo_atari_envpool_torchcompile.py --compile
     python benchmarks/peer.py --period 128 cleanrl/ppo_atari_envpool.py
     python benchmarks/peer.py --period 4 --warm 260 cleanrl/dqn_atari.py --learning-starts 1000
 
 Meant for ``bench_atari.py --peer NAME COMMAND``. The script runs unchanged but for what it imports:
-``envpool`` and Gymnasium's ``SyncVectorEnv`` of Atari games are ale-py's vector environment, with
-the rules of training; ``envpool`` of a task such as ``minatar/breakout`` is our environment of that
+``envpool`` and Gymnasium's ``SyncVectorEnv`` of Atari games are ale-py's vector environment (ours
+plays emulators of its own, see ``bench_emulators.py``), with the rules of training; ``envpool`` of a task such as ``minatar/breakout`` is our environment of that
 name; ``gym``, ``wandb`` and TensorBoard's writer do nothing. ``--period`` steps of all environments
 are one iteration of the script; ``--warm`` iterations are left out, whole ones are timed for
 ``--seconds``, ``SPS: number`` is printed, and the script ends there. ``--replace`` changes a piece

@@ -653,6 +653,26 @@ def test_runs_that_stop_early_say_how_far_they_came(draw: Draw, tmp_path: Path) 
     assert "No run has come to 2 k steps: all are drawn to 1.5 k" in page(unfinished, "fig-dqn")
 
 
+def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_path: Path) -> None:
+    """Packed when it had come to half of its budget, and still a run of the same settings."""
+
+    def half(record: dict[str, Any]) -> None:
+        record["spec"]["train.until"] = record["reached"] = record["summary"]["steps"] = 1000
+        for kind in record["scores"].values():
+            kind["values"] = kind["values"][:100]
+            kind["final"] = kind["values"][-1]
+
+    made_up(tmp_path / "half", "fig-dqn", change=half)
+    code, out, err = draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
+    assert (code, err) == (0, "")
+    assert "to 1 k of 2 k steps" in words_of(tmp_path, "fig-dqn")
+    made_up(tmp_path / "smoke", "fig-dqn")
+    draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
+    assert "4 seeds, 2 k steps" in words_of(tmp_path, "fig-dqn")
+    curves = rows((tmp_path / "smoke/figures/fig-dqn/curves.csv").read_text())
+    assert max(float(row["step"]) for row in curves) == 2000
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
