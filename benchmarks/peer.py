@@ -6,8 +6,9 @@
 
 Meant for ``bench_atari.py --peer NAME COMMAND``. The script runs unchanged but for what it imports:
 ``envpool`` and Gymnasium's ``SyncVectorEnv`` of Atari games are ale-py's vector environment (ours
-plays emulators of its own, see ``bench_emulators.py``), with the rules of training; ``envpool`` of a task such as ``minatar/breakout`` is our environment of that
-name; ``gym``, ``wandb`` and TensorBoard's writer do nothing. ``--period`` steps of all environments
+plays emulators of its own, see ``bench_emulators.py``), with the rules of training; ``envpool`` of
+a task such as ``minatar/breakout`` is our environment of that name; ``gym``, ``wandb`` and
+TensorBoard's writer do nothing. ``--period`` steps of all environments
 are one iteration of the script; ``--warm`` iterations are left out, whole ones are timed for
 ``--seconds``, ``SPS: number`` is printed, and the script ends there. ``--replace`` changes a piece
 of its text, for a script that is older than the packages it runs with, or of another network.

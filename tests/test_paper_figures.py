@@ -663,7 +663,7 @@ def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_
             kind["final"] = kind["values"][-1]
 
     made_up(tmp_path / "half", "fig-dqn", change=half)
-    code, out, err = draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
+    code, _, err = draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
     assert (code, err) == (0, "")
     assert "to 1 k of 2 k steps" in words_of(tmp_path, "fig-dqn")
     made_up(tmp_path / "smoke", "fig-dqn")
