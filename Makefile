@@ -7,7 +7,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo smoke evidence test lint format bench docs clean help
+.PHONY: demo smoke evidence test coverage lint format bench docs clean help
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -38,6 +38,9 @@ evidence: $(VENV)/.dev ## Draw every figure of the documentation's evidence from
 	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games --scale minatar-full --share 0.04 --draw --folder results --output docs/evidence/minatar-full
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+coverage: $(VENV)/.dev ## Run all tests and show which lines they reach (a quarter slower)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term
 
 lint: $(VENV)/.dev ## Check style and types
