@@ -419,7 +419,7 @@ def assert_same(one: list[Any], two: list[Any]) -> None:
         assert all(torch.equal(a, b) for a, b in zip(mine[:-1], other[:-1], strict=True))
 
 
-@pytest.mark.parametrize(("training", "reset"), [(True, "cleanrl"), (False, "envpool")])
+@pytest.mark.parametrize(("training", "atari_reset"), [(True, "cleanrl"), (False, "envpool")])
 def test_games_are_the_same_in_any_number_of_processes_and_go_on_in_another(
     atari_reset: str, training: bool
 ) -> None:
