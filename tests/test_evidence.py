@@ -23,6 +23,7 @@ def _cells(table: Path) -> list[list[str]]:
 
 
 def test_all_packed_runs_are_whole_and_of_this_protocol() -> None:
+    assert COMMANDS
     runs, troubles = gather([ROOT / "results"])
     assert not troubles
     assert runs

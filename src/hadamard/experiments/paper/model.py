@@ -73,7 +73,7 @@ class Panel:
     steps: int
     """Agent steps of a run (on Atari 4 frames each, in continuous control 2 environment steps)."""
     normalisation: str
-    """One of `report.scores.NORMALISATIONS`."""
+    """One of `normalise.NORMALISATIONS`."""
     aggregations: tuple[str, ...]
     """Of `estimates.AGGREGATES`, for scores: the first is drawn, all are in the table."""
     arms: tuple[Arm, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class WrongField(ValueError):
     """A value is missing or of another type than it must be; the message names it."""
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Tell whether a value is a finite number, and no truth value.
 
     Examples:

@@ -155,7 +155,7 @@ def _last_row(run: Run, name: str, troubles: list[str]) -> dict[str, Any]:
 
 
 def _is_step(value: object) -> bool:
-    return is_number(value) and 0 <= value <= LARGEST  # type: ignore[operator]
+    return is_number(value) and 0 <= value <= LARGEST
 
 
 def _series(run: Run, stream: str, troubles: list[str]) -> Series:

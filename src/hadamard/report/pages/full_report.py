@@ -86,7 +86,7 @@ def write_report(
         title: The page's title.
         default_of: As of `write_comparison`.
         troubles: What of the runs could not be read, to be told on the page.
-        normalisation: Of ``scores.NORMALISATIONS``; by default the paper's for each algorithm.
+        normalisation: Of ``normalise.NORMALISATIONS``; by default the paper's for each algorithm.
         curves: Of other methods, to be drawn beside the runs' on the same tasks.
     """
     if not runs:

@@ -43,7 +43,7 @@ class Together:
 
     algorithm: str
     normalisation: str
-    """One of `scores.NORMALISATIONS`."""
+    """One of `normalise.NORMALISATIONS`."""
     baseline: str
     """The label that others are compared with."""
     scores: Mapping[str, Mapping[str, FloatArray]]
