@@ -14,11 +14,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from hadamard.core import optimisers
-from hadamard.core.adam import Adam, RAdam
+from hadamard.compute import optimizers
+from hadamard.compute.adam import Adam, RAdam
+from hadamard.compute.jit import compiler
 from hadamard.core.config import TrainSpec
-from hadamard.core.jit import compiler
-from hadamard.core.machine import computing
+from hadamard.core.machine import torch_settings
 from timing import captured, machine, side_by_side
 
 SIZES = 134_000, 1_690_000, 3_380_000
@@ -35,10 +35,10 @@ def main() -> None:
     print(machine())
     print(f"{'weights':>10}{'Adam, us':>12}{'ours':>10}{'':>8}{'RAdam, us':>12}{'ours':>10}")
     kinds: dict[str, Callable[[nn.Parameter], torch.optim.Optimizer]] = {
-        "Adam": lambda w: optimisers.make(torch.optim.Adam, [w], 1e-4, device, fused=True),
-        "our Adam": lambda w: optimisers.in_one_pass(Adam, w, 1e-4, device, compiled),
-        "RAdam": lambda w: optimisers.make(torch.optim.RAdam, [w], 1e-4, device),
-        "our RAdam": lambda w: optimisers.in_one_pass(RAdam, w, 1e-4, device, compiled),
+        "Adam": lambda w: optimizers.make(torch.optim.Adam, [w], 1e-4, device, fused=True),
+        "our Adam": lambda w: optimizers.in_one_pass(Adam, w, 1e-4, device, compiled),
+        "RAdam": lambda w: optimizers.make(torch.optim.RAdam, [w], 1e-4, device),
+        "our RAdam": lambda w: optimizers.in_one_pass(RAdam, w, 1e-4, device, compiled),
     }
     for size in SIZES:
         runs: dict[str, Callable[[], object]] = {}
@@ -47,7 +47,7 @@ def main() -> None:
             weights.grad = torch.randn_like(weights)
             step = make(weights).step
             runs[name] = captured(step) if device.type == "cuda" else step
-        with computing(TrainSpec(), device):  # so that freed memory is kept, as in training
+        with torch_settings(TrainSpec(), device):  # so that freed memory is kept, as in training
             times = side_by_side(runs, asked.seconds, device.type)
         row = f"{size:>10,}"
         for theirs, ours in (("Adam", "our Adam"), ("RAdam", "our RAdam")):

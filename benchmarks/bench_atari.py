@@ -49,7 +49,7 @@ from hadamard.core.config import overridden
 from hadamard.envs.common import usable_cores
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
-from hadamard.trainer import make_agent
+from hadamard.training.trainer import make_agent
 from timing import machine, print_kernels
 
 COMPARED = ("ReLU", "tanh + HR")
@@ -200,9 +200,9 @@ def draw(saved: dict[str, Any], path: str) -> None:
     names = tuple(p for p in names if any(bar.get(p, 0) > 0.01 for bar in bars.values()))
     for place, bar in enumerate(bars.values()):
         left = 0.0
-        for part, colour in zip(names, pyplot.get_cmap("tab10").colors, strict=False):
+        for part, color in zip(names, pyplot.get_cmap("tab10").colors, strict=False):
             width = bar.get(part, 0.0)
-            axes.barh(place, width, left=left, color=colour, label=part if place == 1 else None)
+            axes.barh(place, width, left=left, color=color, label=part if place == 1 else None)
             left += width
         axes.text(left, place, f" {left:.1f} ms", va="center")
     axes.set_yticks(range(len(bars)), list(bars))

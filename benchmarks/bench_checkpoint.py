@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from hadamard.core import checkpoint
-from hadamard.core.replay import Replay
 from hadamard.core.types import EnvSpec
+from hadamard.learning.replay import Replay
 
 ATARI = EnvSpec((4, 84, 84), torch.uint8, 18, frames=4)
 GIGA = 1e9

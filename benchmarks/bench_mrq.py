@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hadamard import train
 from hadamard.algos.mrq import MRQ
 from hadamard.core.config import overridden
 from hadamard.core.types import EnvSpec
+from hadamard.training import start
 from timing import in_turns, machine, print_kernels, seconds_of
 
 PIXELS = EnvSpec((9, 84, 84), torch.uint8, frames=3, action_size=6, max_steps=500)
@@ -51,7 +51,7 @@ WAYS = {
 def made(device: torch.device, capacity: int, **changes: Any) -> MRQ:
     """Return an agent whose replay is full of random frames."""
     spec = overridden(
-        train.default_spec("mrq", "dmc/walker-walk"),
+        start.default_spec("mrq", "dmc/walker-walk"),
         {"algo.replay_capacity": capacity, "algo.replay_storage": "device", **changes},
     )
     agent = MRQ(PIXELS, spec, device)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-from hadamard.layers import Conv2dBranch, LinearBranch, build, normed
+from hadamard.layers import Conv2dBranch, LinearBranch, build, norm_kernel
 from hadamard.layers.branch import Recipe
 from timing import captured, machine, side_by_side
 
@@ -56,7 +56,7 @@ def main() -> None:
     for name, (recipe, shape) in LAYERS.items():
         for title, (variant, activation) in VARIANTS.items():
             told = variant, recipe.varied(activation=activation, norm="layer"), shape, asked.batch
-            with patch.object(normed, "kernel_can_run", lambda: False):
+            with patch.object(norm_kernel, "available", lambda: False):
                 runs = {"compiler": step(*told)}
             runs["kernel"] = step(*told)
             times = side_by_side(runs, asked.seconds, "cuda")

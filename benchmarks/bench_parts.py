@@ -12,10 +12,10 @@ import argparse
 import torch
 import torch.nn.functional as F
 
-from hadamard.core.adam import RAdam
+from hadamard.compute.adam import RAdam
+from hadamard.compute.flat import FlatParameters
 from hadamard.core.config import TrainSpec
-from hadamard.core.flat import FlatParameters
-from hadamard.core.machine import computing
+from hadamard.core.machine import torch_settings
 from timing import machine, side_by_side
 
 BATCH, CHANNELS, SIDE, WIDTH = 128, 16, 8, 128
@@ -51,14 +51,14 @@ def main() -> None:
         "norm of each position": lambda: F.layer_norm(maps.movedim(1, -1), (CHANNELS,)),
         "norm of the whole map": lambda: F.layer_norm(maps.movedim(1, -1).flatten(1), (INPUTS,)),
         "clipping, ours": lambda: flat.clip(10.0),
-        "clipping, PyTorch's": lambda: torch.nn.utils.clip_grad_norm_(flat.whole, 10.0),
+        "clipping, PyTorch's": lambda: torch.nn.utils.clip_grad_norm_(flat.vector, 10.0),
         "RAdam, ours": RAdam([ours], 1e-3, fused=True).step,
         "RAdam, PyTorch's": torch.optim.RAdam([theirs], 1e-3).step,
     }
     print(machine())
     flops = {name: 2 * BATCH * INPUTS * WIDTH for name in parts if name.startswith("dense")}
     flops[LARGEST] = 2 * LARGE**3
-    with computing(TrainSpec(), torch.device("cpu")):  # so that freed memory is kept
+    with torch_settings(TrainSpec(), torch.device("cpu")):  # so that freed memory is kept
         # By itself: beside something so slow, all others would have too few turns.
         times = side_by_side({LARGEST: lambda: large @ large}, 1.0)
         times |= side_by_side(parts, asked.seconds)

@@ -101,15 +101,15 @@ def _health(step: int, layer: str, activation: str, rng: np.random.Generator) ->
 
 def _densities(step: int, rng: np.random.Generator) -> str:
     places = np.linspace(-1, 1, 200)
-    centres = rng.uniform(-1, 1, 16)
-    density = np.exp(-(((places - centres[:, None]) / 0.1) ** 2)).round(4)
+    centers = rng.uniform(-1, 1, 16)
+    density = np.exp(-(((places - centers[:, None]) / 0.1) ** 2)).round(4)
     row = {
         "step": step,
         "layer": "encoder.hidden.1",
         "neurons": list(range(16)),
         "places": [places.round(4).tolist()] * 16,
         "density": density.tolist(),
-        "dormant": (np.abs(centres) > 0.9).tolist(),
+        "dormant": (np.abs(centers) > 0.9).tolist(),
         "bounded": True,
         "title": "encoder.hidden.1",
     }

@@ -6,7 +6,7 @@ HumanoidBench's shapes (51 observations, 19 actions, batch 256), a replay full o
 The forms take turns in one process and medians are compared. ``--env`` also times whole
 interactions there, beside stepping the environment alone; ``--seeds`` runs several learners at
 once, one process each; ``--public`` times a checkout of the published JAX code on the same machine
-(its agent with both normalisers and its buffer, as its own loop uses them).
+(its agent with both normalizers and its buffer, as its own loop uses them).
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
-from hadamard import envs, train
+from hadamard import envs
 from hadamard.algos.simbav2 import SimbaV2
 from hadamard.core.config import overridden
 from hadamard.core.machine import choose_device
 from hadamard.core.types import EnvSpec, Step
+from hadamard.training import start
 from timing import in_turns, machine, seconds_of
 
 SHAPES = EnvSpec((51,), torch.float32, action_size=19, max_steps=500)
@@ -37,7 +38,7 @@ FORMS = {
 
 def made(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
     """Return an agent whose replay is filled with random transitions."""
-    spec = overridden(train.default_spec("simbav2", "humanoid/h1-walk"), changes)
+    spec = overridden(start.default_spec("simbav2", "humanoid/h1-walk"), changes)
     agent = SimbaV2(SHAPES, spec, device)
     replay, draw = agent.replay, torch.Generator().manual_seed(0)
     rows = replay.frames[0, :filled]
@@ -46,8 +47,10 @@ def made(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
     replay.reward[0, :filled] = torch.rand(filled, generator=draw).to(device)
     replay.usable[0, : filled - 1] = True
     replay.pushed[0] = filled
-    agent.network.normaliser.update(rows)
-    agent.hear(torch.ones(1, device=device), torch.zeros(1, dtype=torch.bool, device=device))
+    agent.network.normalizer.update(rows)
+    agent.update_reward_scale(
+        torch.ones(1, device=device), torch.zeros(1, dtype=torch.bool, device=device)
+    )
     return agent
 
 
@@ -86,7 +89,7 @@ def whole(env: str, device: torch.device, seconds: float) -> None:
     torch.set_float32_matmul_precision("high")
     for name, form in FORMS.items():
         spec = overridden(
-            train.default_spec("simbav2", env),
+            start.default_spec("simbav2", env),
             {**form, "algo.learning_starts": 300, "train.eval_every": 0},
         )
         played = envs.make(env, 0, 1, device)
@@ -101,7 +104,7 @@ def whole(env: str, device: torch.device, seconds: float) -> None:
                 start = time.perf_counter()
                 spent.zero_()
             marks[0] = time.perf_counter()
-            action, extra = agent.act(obs)
+            action, extra = agent.act(obs, count)
             action = action.cpu()  # waits for the updates before it
             marks[1] = time.perf_counter()
             step: Step = played.step(action)

@@ -4,7 +4,7 @@
 
 For every design (tasks and seeds) 2,000 experiments are simulated with each kind of scores,
 aggregate and unit, and the claim "ours is higher" and the claim "ours is lower" are judged as
-`hadamard.report.statistics.decision` judges them. Power is of the claim "higher" where ours is
+`hadamard.report.statistics.judgement` judges them. Power is of the claim "higher" where ours is
 better by 1, 2 and 3 standard deviations of a seed (normal scores, mean, points). The table is the
 one of docs/reproduce.md.
 """
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE, Unit, bands
-from hadamard.report.statistics.estimates import Runs
+from hadamard.report.statistics.difference import TASKS_TO_RESAMPLE, Unit, difference_bands
+from hadamard.report.statistics.task_scores import RunLayout
 
 FloatArray = npt.NDArray[np.float64]
 Generator = np.random.Generator
@@ -142,12 +142,12 @@ def judged(
     rng: Generator, design: Design, sides: Sides, aggregate: str, unit: Unit
 ) -> tuple[float, float]:
     """Return how often "higher" and "lower" are supported."""
-    layouts = [Runs(np.array(seeds)) for seeds in (design.ours, design.theirs)]
+    layouts = [RunLayout(np.array(seeds)) for seeds in (design.ours, design.theirs)]
     size = max(1, _AT_ONCE // (RESAMPLES * sides[0].shape[1]))
     higher = lower = 0
     for start in range(0, len(sides[0]), size):
         some = [side[start : start + size] for side in sides]
-        band = bands(some, layouts, aggregate, unit=unit, rng=rng, resamples=RESAMPLES)
+        band = difference_bands(some, layouts, aggregate, unit=unit, rng=rng, resamples=RESAMPLES)
         higher += int((band.low > 0).sum())
         lower += int((band.high < 0).sum())
     return higher / len(sides[0]), lower / len(sides[0])

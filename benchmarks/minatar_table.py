@@ -21,9 +21,9 @@ import torch
 
 from hadamard import envs
 from hadamard.core.random import child_seed
-from hadamard.evaluate import evaluate
 from hadamard.report.data.runs import load
-from hadamard.trained import load_agent
+from hadamard.training.evaluate import evaluate
+from hadamard.training.load_agent import load_agent
 
 Table = dict[tuple[str, str, int], dict[str, list[float]]]
 

@@ -65,7 +65,7 @@ def draw(curves: Curves, runs: list[RunData], per_step: int, path: Path) -> None
     """Draw every run over the published seeds."""
     tasks = sorted({run.env.partition("/")[2] for run in runs})
     labels = sorted({run.label for run in runs}, key=lambda label: ("HR" in label, label))
-    colours = dict(zip(labels, ("#4c566a", "#c2410c", "#0f766e", "#7c3aed"), strict=False))
+    colors = dict(zip(labels, ("#4c566a", "#c2410c", "#0f766e", "#7c3aed"), strict=False))
     figure = Figure(figsize=(4.2 * len(tasks), 3.4), layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         of_task = [run for run in runs if run.env.partition("/")[2] == task]
@@ -79,7 +79,7 @@ def draw(curves: Curves, runs: list[RunData], per_step: int, path: Path) -> None
             ours = evaluations(run, per_step)
             label = run.label if run.seed == min(r.seed for r in of_task) else None
             axes.plot(
-                list(ours), list(ours.values()), "o-", ms=3, lw=1.2, color=colours[run.label],
+                list(ours), list(ours.values()), "o-", ms=3, lw=1.2, color=colors[run.label],
                 label=label,
             )  # fmt: skip
         axes.set(title=task, xlabel="environment steps", ylabel="return of an evaluation")

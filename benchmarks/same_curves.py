@@ -88,13 +88,13 @@ def main() -> None:
         print(f"{algorithm} on {env}, score of training episodes up to step")
         print(f"{'':<12}" + "".join(f"{i * width / 1000:>9,.0f}k" for i in range(1, POINTS + 1)))
         tenths: dict[str, list[np.ndarray]] = {name: [] for name in runs}
-        for (name, each), colour in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
+        for (name, each), color in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
             for i, run in enumerate(each):
                 steps = width * np.arange(1, int(reached(run) / width) + 1)
                 scores = around(run, steps)
                 tenths[name].append(scores[:POINTS])
                 print_row(f"{name} {i}", scores[:POINTS])
-                axes.plot(steps, scores, lw=1.2, color=colour, label=None if i else name)
+                axes.plot(steps, scores, lw=1.2, color=color, label=None if i else name)
         for name, scores in tenths.items():
             print_row(f"{name}, mean", np.mean(scores, axis=0))
             if len(scores) > 1:

@@ -29,14 +29,14 @@ from hadamard.core.config import overridden
 from hadamard.core.types import EnvSpec
 from hadamard.experiments.grid import variant
 from hadamard.nets import mrq
-from hadamard.nets.encoders import encoder
-from hadamard.report.draw.figures import BLUE, GREY, ORANGE, RED, VERMILLION, new_figure
-from hadamard.train import default_spec
+from hadamard.nets.encoders import make_encoder
+from hadamard.report.draw.figures import BLUE, GRAY, ORANGE, RED, VERMILLION, new_figure
+from hadamard.training.start import default_spec
 
 FOLDER = Path(__file__).parent / "images" / "setting"
 INK, PALE, LIGHT_ORANGE = "#1d2129", "#eef1f4", "#fbe0ac"
 SIGNED = LinearSegmentedColormap.from_list("signed", [BLUE, "white", VERMILLION])
-"""Colours for -1 to 1."""
+"""Colors for -1 to 1."""
 SHADOW = 0.06
 """How far a Hadamard layer's second branch looks out from behind the first, in inches."""
 
@@ -75,44 +75,44 @@ def layer() -> Figure:
     figure, axes = canvas(8.8, 3.9)
     side, middle, rows = 0.3, 2.1, (2.95, 1.25)
 
-    def column(left: float, centre: float, values: NDArray[Any], colour: bool = True) -> None:
-        top = centre + side * len(values) / 2
+    def column(left: float, center: float, values: NDArray[Any], color: bool = True) -> None:
+        top = center + side * len(values) / 2
         for i, value in enumerate(values):
             corner = (left, top - side * (i + 1))
-            fill = SIGNED(0.5 + 0.35 * value) if colour else PALE
-            width = 2 * side if colour else side
+            fill = SIGNED(0.5 + 0.35 * value) if color else PALE
+            width = 2 * side if color else side
             axes.add_patch(Rectangle(corner, width, side, facecolor=fill, edgecolor=INK, lw=0.8))
-            if colour:
+            if color:
                 place = corner[0] + side, corner[1] + side / 2
                 axes.text(*place, f"{value:+.2f}", ha="center", va="center", fontsize=9, color=INK)
 
-    column(0.45, middle, np.zeros(6), colour=False)
+    column(0.45, middle, np.zeros(6), color=False)
     axes.text(0.6, middle + 1.05, "input $x$", ha="center", fontsize=11, color=INK)
-    for number, (values, centre) in enumerate(zip((first, second), rows, strict=True), start=1):
-        arrow(axes, (0.85, middle), (1.5, centre))
-        box(axes, 1.52, centre - 0.3, 1.35, 0.6, PALE, GREY)
+    for number, (values, center) in enumerate(zip((first, second), rows, strict=True), start=1):
+        arrow(axes, (0.85, middle), (1.5, center))
+        box(axes, 1.52, center - 0.3, 1.35, 0.6, PALE, GRAY)
         label = f"$A_{number}\\,x + b_{number}$"
-        axes.text(2.195, centre, label, ha="center", va="center", fontsize=11, color=INK)
-        arrow(axes, (2.9, centre), (3.3, centre))
-        box(axes, 3.32, centre - 0.3, 0.75, 0.6, PALE, GREY)
-        axes.text(3.695, centre, "$f$", ha="center", va="center", fontsize=12, color=INK)
-        arrow(axes, (4.1, centre), (4.5, centre))
-        column(4.52, centre, values)
-        axes.text(1.52, centre + 0.4, f"branch {number}", fontsize=9, color="#555")
-        arrow(axes, (5.15, centre), (5.87, middle + (0.17 if number == 1 else -0.17)))
+        axes.text(2.195, center, label, ha="center", va="center", fontsize=11, color=INK)
+        arrow(axes, (2.9, center), (3.3, center))
+        box(axes, 3.32, center - 0.3, 0.75, 0.6, PALE, GRAY)
+        axes.text(3.695, center, "$f$", ha="center", va="center", fontsize=12, color=INK)
+        arrow(axes, (4.1, center), (4.5, center))
+        column(4.52, center, values)
+        axes.text(1.52, center + 0.4, f"branch {number}", fontsize=9, color="#555")
+        arrow(axes, (5.15, center), (5.87, middle + (0.17 if number == 1 else -0.17)))
     axes.add_patch(Circle((6.05, middle), 0.22, facecolor=ORANGE, edgecolor=INK, lw=1.2))
     axes.text(6.05, middle - 0.01, "×", ha="center", va="center", fontsize=16, color=INK)
     arrow(axes, (6.28, middle), (6.7, middle))
     column(6.72, middle, first * second)
     axes.text(7.02, middle + 0.9, "layer's output $z$", ha="center", fontsize=11, color=INK)
-    for left, centre in ((4.52, rows[0]), (4.52, rows[1]), (6.72, middle)):
-        corner = (left - 0.03, centre + side / 2 - 0.03)
+    for left, center in ((4.52, rows[0]), (4.52, rows[1]), (6.72, middle)):
+        corner = (left - 0.03, center + side / 2 - 0.03)
         axes.add_patch(
             Rectangle(corner, 2 * side + 0.06, side + 0.06, fill=False, edgecolor=RED, lw=2)
         )
     notes = ((5.2, rows[0], "saturated"), (7.42, middle, "branch 2 still\nmoves the product"))
-    for left, centre, note in notes:
-        axes.text(left, centre + side, note, va="center", fontsize=9, color=RED)
+    for left, center, note in notes:
+        axes.text(left, center + side, note, va="center", fontsize=9, color=RED)
     formula = "$z = f(A_1\\,x + b_1)\\;\\odot\\; f(A_2\\,x + b_2)$      (here $f$ = tanh)"
     axes.text(4.3, 0.12, formula, ha="center", va="bottom", fontsize=11, color=INK)
     return figure
@@ -164,7 +164,7 @@ def networks() -> list[Network]:
     }
     for algorithm, (name, note, heads) in games.items():
         spec = overridden(default_spec(algorithm, "atari/Breakout"), variant("tanh+hr"))
-        hidden = stages(encoder(PIXELS, spec.net, "default").hidden)
+        hidden = stages(make_encoder(PIXELS, spec.net, "default").hidden)
         chain = [Stage("4 frames\n84×84"), *hidden, *map(Stage, heads)]
         rows.append(Network(name, "Atari", note, chain))
     spec = overridden(default_spec("simbav2", "humanoid/h1-walk"), variant("hr"))
@@ -185,7 +185,7 @@ def networks() -> list[Network]:
     block = (2, 4, f"block, {times(config.critic_blocks)}")
     rows.append(Network("SimbaV2", "HumanoidBench", note, simba, block))
     spec = overridden(default_spec("mrq", "dmc/walker-walk"), variant("hr"))
-    network = mrq.Network(CAMERA, spec.net, mrq.Widths.around(spec.algo.hidden_width))
+    network = mrq.Network(CAMERA, spec.net, mrq.Widths.from_hidden(spec.algo.hidden_width))
     chain = [Stage("3 frames\n84×84 RGB"), *stages(network.encoder.state.layers)]
     chain[-1] = Stage(f"{chain[-1].text}: zs", chain[-1].hadamard)
     chain.append(Stage("policy,\nvalues"))
@@ -212,7 +212,7 @@ def where() -> Figure:
             first, last, repeated = network.block
             left, bottom = 1.5 + step * first - 0.07, y - 0.07
             span = step * (last - first) + width + 0.14
-            dashed = Rectangle((left, bottom), span, height + 0.36, fill=False, ls="--", ec=GREY)
+            dashed = Rectangle((left, bottom), span, height + 0.36, fill=False, ls="--", ec=GRAY)
             axes.add_patch(dashed)
             right = left + span - 0.06
             axes.text(right, y + height + 0.09, repeated, fontsize=8.5, color="#555", ha="right")
@@ -242,18 +242,18 @@ def draw_stage(
     """Draw one box; a Hadamard layer is two, one behind the other."""
     if stage.hadamard:
         box(axes, left + SHADOW, bottom + SHADOW, width, height, ORANGE, INK)
-    fill, edge = (LIGHT_ORANGE, INK) if stage.hadamard else (plain, GREY)
+    fill, edge = (LIGHT_ORANGE, INK) if stage.hadamard else (plain, GRAY)
     box(axes, left, bottom, width, height, fill, edge)
-    centre = left + width / 2, bottom + height / 2
-    axes.text(*centre, stage.text, ha="center", va="center", fontsize=8.5, color=INK)
+    center = left + width / 2, bottom + height / 2
+    axes.text(*center, stage.text, ha="center", va="center", fontsize=8.5, color=INK)
 
 
 def domains() -> Figure:
     """Show a task of each domain after some random steps."""
     shown = (
-        ("atari/Breakout", 10, "Atari", "4 grey frames of 84×84 ⟶ one of {} actions"),
+        ("atari/Breakout", 10, "Atari", "4 gray frames of 84×84 ⟶ one of {} actions"),
         ("humanoid/h1-walk", 4, "HumanoidBench", "{} numbers ⟶ {} joints"),
-        ("dmc/walker-walk", 4, "DMC-Visual", "3 colour frames of 84×84 ⟶ {} joints"),
+        ("dmc/walker-walk", 4, "DMC-Visual", "3 color frames of 84×84 ⟶ {} joints"),
     )
     figure = new_figure(8.6, 3.45)
     for axes, (env, steps, domain, task) in zip(figure.subplots(1, 3), shown, strict=True):
@@ -269,7 +269,7 @@ def domains() -> Figure:
         sizes = [*spec.obs_shape, *sizes] if len(spec.obs_shape) == 1 else sizes
         axes.set_xlabel(f"{env}\n{task.format(*sizes)}", fontsize=8.5, color=INK)
         axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_color(GREY)
+        axes.spines[:].set_color(GRAY)
     return figure
 
 

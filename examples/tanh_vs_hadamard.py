@@ -45,14 +45,14 @@ def build(network: str) -> nn.Sequential:
 
 @dataclass
 class Course:
-    """One network's way through all tasks."""
+    """One network's errors and diagnoses, task by task."""
 
     errors: list[float]
     diagnoses: list[Diagnosis]
 
 
 def new_task(observations: Tensor, scale: float) -> Tensor:
-    """Targets by a random teacher, standardised and scaled like the returns of a good game."""
+    """Targets by a random teacher, standardized and scaled like the returns of a good game."""
     teacher = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, OUTPUTS))
     with torch.no_grad():
         targets = teacher(2 * observations - 0.4)
@@ -109,9 +109,9 @@ def draw_curves(results: dict[str, list[Course]], steps: int) -> Figure:
         for network, courses in results.items():
             values = values_of(courses)
             x = steps * np.arange(1, values.shape[1] + 1)
-            colour = NETWORKS[network]
-            axes.plot(x, values.mean(0), color=colour, label=network)
-            axes.fill_between(x, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
+            color = NETWORKS[network]
+            axes.plot(x, values.mean(0), color=color, label=network)
+            axes.fill_between(x, values.min(0), values.max(0), color=color, alpha=0.2, linewidth=0)
         axes.set_title(title, fontsize=10)
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)

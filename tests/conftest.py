@@ -1,6 +1,9 @@
+"""Settings and fixtures of all tests."""
+
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+
+from hadamard import cli
+from tests.support.commands import Command, Said
 
 # Model files that lie beside the repository; elsewhere those in the user's cache are used.
 _MODELS = Path(__file__).parents[2] / "shared" / "humanoidbench_assets"
@@ -30,3 +36,23 @@ def seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run the command line here, as a person sees it: warnings are lines, and most are hidden."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*words: str | Path) -> Said:
+        capsys.readouterr()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UserWarning)
+            try:
+                code = cli.main([str(word) for word in words])
+            except SystemExit as left:
+                code = left.code if isinstance(left.code, int) else 1
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return run

@@ -1,4 +1,4 @@
-"""What a Hadamard product should do to the dormant fraction, if branches die independently."""
+"""How HR changes the fraction of dormant neurons, if branches become dormant independently."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 
 
 def predicted_dormant(p: float, activation: Literal["relu", "tanh"]) -> float:
-    """Predict the dormant fraction under HR from the fraction p without it.
+    """Predict the dormant fraction with HR from the fraction p without it.
 
-    A tanh product is stuck only when both factors are: p^2. A ReLU product is zero as soon as
-    one factor is: 2p - p^2.
+    A tanh product is dormant only if both factors are: p^2. A ReLU product is zero if at least one
+    factor is: 2p - p^2.
 
     Examples:
         >>> predicted_dormant(0.5, "tanh"), predicted_dormant(0.5, "relu")
@@ -40,7 +40,7 @@ class Comparison:
 
     @property
     def predicted(self) -> float:
-        """The dormant fraction the theory expects with HR."""
+        """The dormant fraction that the theory predicts with HR."""
         return predicted_dormant(self.without, self.activation)
 
     def _change(self, fraction: float) -> float | None:
@@ -48,12 +48,12 @@ class Comparison:
 
     @property
     def predicted_change(self) -> float | None:
-        """Relative change the theory expects; None from nothing to compare with (p = 0)."""
+        """Relative change that the theory predicts; None if no neuron is dormant without HR."""
         return self._change(self.predicted)
 
     @property
     def measured_change(self) -> float | None:
-        """Relative change that was measured; None from nothing to compare with (p = 0)."""
+        """Relative change that was measured; None if no neuron is dormant without HR."""
         return self._change(self.measured)
 
     def __str__(self) -> str:

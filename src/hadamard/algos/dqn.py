@@ -8,20 +8,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hadamard.core import optimisers
-from hadamard.core.adam import Adam
-from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.explore import epsilon_greedy
-from hadamard.core.flat import FlatParameters
-from hadamard.core.jit import compiler, jit
+from hadamard.compute import optimizers
+from hadamard.compute.adam import Adam
+from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import compiler, jit
+from hadamard.core.config import (
+    NetSpec,
+    RunSpec,
+    TrainSpec,
+    require_fraction,
+    require_learning,
+    require_positive,
+)
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Batch, Draw, Replay, Storage
-from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.learning.explore import epsilon_greedy
+from hadamard.learning.replay import Batch, Indices, Replay, Storage, capacity_for
+from hadamard.learning.schedule import linear
 from hadamard.nets.heads import QNetwork
 
 ACTIONS, ENV = "discrete", "minatar/breakout"
 NET = NetSpec(where="last")
+SUITES = {
+    # Exploration, replay and start of learning of the MinAtar paper's DQN; the rest as for Atari.
+    "minatar": {
+        "net.width": 128,
+        "algo.learning_starts": 5_000,
+        "algo.epsilon_steps": 100_000,
+        "algo.replay_capacity": 100_000,
+        "train.steps": 5_000_000,
+    },
+    "probe": {"algo.learning_starts": 1_000, "algo.epsilon_steps": 5_000},
+}
+SHORT_WARM_UP = {"learning_starts": 1_000}
+"""Settings with which a speed measurement is soon past the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +67,29 @@ class Config:
     epsilon_initial: float = 1.0
     """Share of random actions at the start."""
     epsilon_final: float = 0.1
-    """Share of random actions in the end."""
+    """Share of random actions at the end."""
     epsilon_steps: int = 1_000_000
-    """Steps over which it falls: agent steps, as learning_starts, where the paper's table says
-    frames."""
+    """Agent steps over which the share decreases linearly; the paper's table has the same number
+    of frames."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"
-    """Where the frames are kept; auto is on the GPU, if they fill at most half of what is free."""
+    """Where the frames are kept; auto: on the GPU, if they fill at most half of its free memory."""
+
+    def check(self, train: TrainSpec) -> None:
+        """Refuse settings out of range."""
+        require_fraction(self, "gamma", "epsilon_initial", "epsilon_final")
+        require_learning(self, "learning_starts", train)
+        require_positive(self, "batch_size", "update_period", "target_period")
 
 
 class DQN:
     """The agent."""
 
-    settled = True  # every step is stored whole
+    settled = True  # steps are stored one by one
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
-        require_positive(config, "batch_size", "update_period", "target_period")
         self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
         with seeded(child_seed(run.seed, 0)):
             self.network = QNetwork(env, run.net).to(device)
@@ -72,117 +97,116 @@ class DQN:
         self.target.load_state_dict(self.network.state_dict())
         self.weights = FlatParameters(self.network)
         compiled = compiler(run.train.compile, device)
-        self.optimiser = optimisers.in_one_pass(
+        self.optimizer = optimizers.in_one_pass(
             Adam,
-            self.weights.whole,
+            self.weights.vector,
             config.learning_rate,
             device,
             compiled,
             eps=config.adam_epsilon,
         )
-        # Without this, a short run would reserve room for far more than it will see.
-        capacity = min(config.replay_capacity, 2 * run.train.steps + 64 * config.num_envs)
+        capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
         storage = config.replay_storage
         where = device, storage, run.run_dir
         self.replay = Replay(env, config.num_envs, capacity, *where, on_host=True)
         self.random = Random(child_seed(run.seed, 1))
-        self.luck = Random(child_seed(run.seed, 2))
+        self.sampling_random = Random(child_seed(run.seed, 2))
         self.counters = Counters(steps=0, updates=0)
-        self.ahead = 0  # steps that were chosen and not yet observed
-        self.made = 0  # updates that were made ahead of the step that they follow
-        self.metrics: Metrics | None = None  # of the newest of them
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
             "target": self.target,
-            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "optimizer": optimizers.OptimizerState(self.optimizer),
             "replay": self.replay,
             "random": self.random,
-            "luck": self.luck,
+            "sampling_random": self.sampling_random,
             "counters": self.counters,
         }
         self.loss = compiled(self._loss)
-        self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
-        self.look = jit(self._look, device, [], run.train.capture, lent=True)
-        place = self.replay.frames.device
-        self.fetch = jit(self._fetch, place, [], run.train.capture, lent=True)
-
-    @property
-    def due(self) -> int:
-        """Updates that follow the next step to be observed."""
-        c, before = self.config, self.counters["steps"]
-        after = before + self.num_envs
-        if after <= c.learning_starts:
-            return 0
-        return after // c.update_period - before // c.update_period
-
-    @property
-    def learns_next(self) -> bool:
-        """When an update comes due."""
-        return self.due > 0
+        self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
+        self.look = jit(self._look, device, [], run.train.capture, reuse_output=True)
+        replay_device = self.replay.frames.device
+        self.fetch = jit(self._fetch, replay_device, [], run.train.capture, reuse_output=True)
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""
         self.replay.begin(obs)
 
-    @property
-    def epsilon(self) -> float:
-        """The share of random actions now."""
+    def epsilon(self, step: int) -> float:
+        """Return the share of random actions at a step."""
         c = self.config
-        steps = self.counters["steps"] + self.ahead
-        return linear(c.epsilon_initial, c.epsilon_final, c.epsilon_steps, steps)
+        return linear(c.epsilon_initial, c.epsilon_final, c.epsilon_steps, step)
 
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily."""
-        epsilon = self.epsilon if explore else 0.0
-        self.ahead += len(obs) if explore else 0
-        action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, self.random.generator)
+        epsilon, generator = self.epsilon(step), self.random.generator
+        action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, generator)
         return action, {}
+
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Take the actions of the largest values."""
+        return self.look(obs)["action"].cpu()
 
     @torch.no_grad()
     def _look(self, obs: Tensor) -> Metrics:
         return {"action": self.network(obs).argmax(1)}
 
-    def learn_ahead(self) -> None:
-        """Make updates that are due after the step under way, until one may draw that step."""
-        for _ in range(self.due - self.made):
-            drawn = self.replay.draw_ahead(self.config.batch_size, self.luck.generator)
-            if drawn is None:
-                return
-            self._update(drawn)
-            self.made += 1
+    def updates_due(self, steps: int) -> int:
+        """Return how many updates a run has made after so many steps."""
+        c = self.config
+        if steps <= c.learning_starts:
+            return 0
+        last_step_without = c.learning_starts // self.num_envs * self.num_envs
+        return steps // c.update_period - last_step_without // c.update_period
+
+    @property
+    def learns_next(self) -> bool:
+        """Whether updates follow the next step."""
+        steps = self.counters["steps"]
+        return self.updates_due(steps + self.num_envs) > self.updates_due(steps)
+
+    def learn_ahead(self) -> Metrics | None:
+        """Make updates that are due after the step in flight, until one would sample that step."""
+        metrics: Metrics | None = None
+        due = self.updates_due(self.counters["steps"] + self.num_envs)
+        while self.counters["updates"] < due:
+            indices = self.replay.draw_ahead(self.config.batch_size, self.sampling_random.generator)
+            if indices is None:
+                break
+            metrics = self._update(indices)
+        return metrics
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
-        """Store the transition; update every few steps, and the target network now and then."""
+        """Store the step; update every few steps, and copy to the target network now and then."""
         del obs, extra  # the replay has the frames already
         c, counters = self.config, self.counters
-        due, self.made = self.due - self.made, 0
         self.replay.add(action, step)
         before = counters["steps"]
         counters["steps"] += self.num_envs
-        self.ahead = max(0, self.ahead - self.num_envs)
-        for _ in range(due):
-            self._update(self.replay.draw(c.batch_size, self.luck.generator))
-        starts = counters["steps"] > c.learning_starts
-        if starts and counters["steps"] // c.target_period > before // c.target_period:
+        metrics: Metrics | None = None
+        while counters["updates"] < self.updates_due(counters["steps"]):
+            indices = self.replay.draw(c.batch_size, self.sampling_random.generator)
+            metrics = self._update(indices)
+        started = counters["steps"] > c.learning_starts
+        if started and counters["steps"] // c.target_period > before // c.target_period:
             self.target.load_state_dict(self.network.state_dict())
-        metrics, self.metrics = self.metrics, None
         return metrics
 
-    def _update(self, drawn: Draw) -> None:
-        batch = Batch(**self.fetch(self.replay.packed(drawn)))
-        self.metrics = self.learn(*batch)
+    def _update(self, indices: Indices) -> Metrics:
+        batch = Batch(**self.fetch(self.replay.pack(indices)))
+        metrics = self.learn(*batch)
         self.counters["updates"] += 1
         if self.after_update is not None:
             self.after_update(self.counters["updates"], batch.obs)
+        return metrics
 
     def _fetch(self, packed: Tensor) -> Metrics:
-        return self.replay.unpacked(packed)._asdict()
+        return self.replay.unpack(packed)._asdict()
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, value = self.loss(*batch)
         self.weights.backward(loss)
-        self.optimiser.step()
+        self.optimizer.step()
         return {"loss": loss.detach(), "value": value}
 
     def _loss(
@@ -195,8 +219,8 @@ class DQN:
         return F.mse_loss(value, target), value.detach().mean()
 
     def schedules(self) -> dict[str, float]:
-        """Return what changes over training by plan."""
-        return {"epsilon": self.epsilon}
+        """Return the present value of everything that changes on a schedule."""
+        return {"epsilon": self.epsilon(self.counters["steps"])}
 
 
 build = DQN

@@ -1,4 +1,4 @@
-"""MR.Q: representations learned by predicting, as a model does; values and policy model-free."""
+"""MR.Q: an encoder trained as a model of the environment, and model-free values and policy."""
 
 from __future__ import annotations
 
@@ -9,19 +9,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hadamard.core import optimisers
-from hadamard.core.augment import ShiftedObservations
-from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.jit import beside, compiler, jit
-from hadamard.core.optimisers import OptimiserState
+from hadamard.compute import optimizers
+from hadamard.compute.jit import compiler, in_parallel, jit
+from hadamard.compute.optimizers import OptimizerState
+from hadamard.core.config import (
+    NetSpec,
+    RunSpec,
+    TrainSpec,
+    require_above_zero,
+    require_fraction,
+    require_learning,
+    require_positive,
+)
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Replay, Storage
-from hadamard.core.returns import multi_step_returns
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
-from hadamard.nets.mrq import LearningState, Network, Widths
+from hadamard.learning.augment import ShiftedObservations
+from hadamard.learning.distributions import TwoHot
+from hadamard.learning.replay import Replay, Storage, capacity_for
+from hadamard.learning.returns import alive_before, multi_step_returns
+from hadamard.learning.state import LearningState
+from hadamard.nets.mrq import REWARD_BINS, Network, Widths
 
 ACTIONS, ENV = "continuous", "dmc/walker-walk"
 NET = NetSpec(activation="elu", where="all")
+SUITES = {
+    # MR.Q's protocol: a million frames of the DeepMind Control Suite are half a million actions.
+    "*": {
+        "train.steps": 500_000,
+        "train.eval_every": 5_000,
+        "train.health_every": 25_000,
+        "train.health_layers": "all",
+        "train.checkpoint_every": 50_000,
+        "train.log_every": 5_000,
+    },
+    "dmc": {"train.eval_workers": 5},
+    "dmc-state": {"train.eval_workers": 5},
+    "probe": {
+        "algo.hidden_width": 64,
+        "algo.batch_size": 64,
+        "algo.random_steps": 500,
+        "algo.target_period": 50,
+        "algo.learning_rate": 3e-3,
+        "algo.encoder_learning_rate": 3e-3,
+        "train.steps": 5_000,
+        "train.eval_every": 0,
+        "train.health_every": 5_000,
+    },
+}
+SHORT_WARM_UP = {"random_steps": 300, "target_period": 2}
+"""Settings with which a speed measurement is soon past the warm-up. A short period makes as many
+encoder updates in all, a few at a time."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +72,19 @@ class Config:
     gamma: float = 0.99
     """Discount."""
     value_horizon: int = 3
-    """Rewards in a return before the rest is left to the values."""
+    """Rewards in a return before it is completed by a value."""
     encoder_horizon: int = 5
-    """Steps the encoder predicts on from a state."""
+    """Steps that the encoder predicts ahead of a state."""
     target_period: int = 250
     """Steps between copies to the target networks, each followed by as many encoder updates."""
     random_steps: int = 10_000
     """Random steps at the start, before the first update."""
     exploration_noise: float = 0.2
-    """Deviation of the noise on actions in training."""
+    """Standard deviation of the noise on actions in training."""
     target_noise: float = 0.2
-    """Deviation of the noise on the actions that value targets are computed with."""
+    """Standard deviation of the noise on the actions that value targets are computed with."""
     target_noise_clip: float = 0.3
-    """Largest such noise."""
+    """Largest noise on the actions that value targets are computed with."""
     encoder_learning_rate: float = 1e-4
     """AdamW's learning rate for the encoder."""
     learning_rate: float = 3e-4
@@ -57,85 +94,105 @@ class Config:
     max_grad_norm: float = 20.0
     """Largest norm of the values' gradient."""
     outcome_weight: float = 0.1
-    """Weight of reward and end in the encoder's loss; that of the next representation is 1."""
+    """Weight of predicting the reward and the end of the episode in the encoder's loss; the weight
+    of predicting the next representation is 1."""
     pre_activation_weight: float = 1e-5
-    """Weight of the actions' squares before the tanh in the policy's loss."""
+    """Weight of the squared actions, before the tanh, in the policy's loss."""
     priority_exponent: float = 0.4
-    """Power of the error that a priority is; 0 draws all alike."""
+    """Priorities are errors raised to this power; 0 samples uniformly."""
     shift: int = 4
     """Largest random shift of images, in pixels."""
     hidden_width: int = 512
-    """Width of everything that --net.width does not name; of actions' representations, half."""
+    """Width of the layers that --net.width does not set; action representations have half of it."""
     replay_capacity: int = 1_000_000
     """Transitions kept; each frame is stored once."""
     replay_storage: Storage = "auto"
-    """Where the frames are kept; auto is on the GPU, if they fill at most half of what is free."""
+    """Where the frames are kept; auto: on the GPU, if they fill at most half of its free memory."""
+
+    def check(self, train: TrainSpec) -> None:
+        """Refuse settings out of range."""
+        require_fraction(self, "gamma")
+        require_above_zero(self, "max_grad_norm")
+        require_learning(self, "random_steps", train)
+        require_positive(self, "batch_size", "value_horizon", "encoder_horizon", "target_period")
+
+
+LOSSES = ("dynamics_loss", "reward_loss", "done_loss", "reward_error")
+"""The encoder's losses, and the error of its rewards, which is only logged."""
 
 
 class MRQ:
     """The agent."""
 
-    optimiser = None  # a recycled neuron would not be what the targets know
-    settled = True  # every step is stored whole
-    learns_next = True  # every step is learned from
+    optimizer = None  # ReDo is refused: target networks would still have the old neurons
+    settled = True  # every step is stored at once
+    learns_next = True  # every step is followed by an update
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
-        require_positive(c, "batch_size", "value_horizon", "encoder_horizon", "target_period")
         self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
-        widths = Widths.around(c.hidden_width)
+        widths = Widths.from_hidden(c.hidden_width)
         with seeded(child_seed(run.seed, 0)):
             self.network = network = Network(env, run.net, widths).to(device)
             self.target = Network(env, run.net, widths).to(device).requires_grad_(False)
         self.target.load_state_dict(network.state_dict())
         adamw = functools.partial(torch.optim.AdamW, weight_decay=c.weight_decay, fused=True)
         rates = (c.encoder_learning_rate, c.learning_rate, c.learning_rate)
-        self.optimisers = {
-            name: optimisers.make(adamw, network.get_submodule(name).parameters(), rate, device)
+        self.optimizers = {
+            name: optimizers.make(adamw, network.get_submodule(name).parameters(), rate, device)
             for name, rate in zip(("encoder", "values", "policy"), rates, strict=True)
         }
-        size = min(c.replay_capacity, 2 * run.train.steps + 64 * c.num_envs)
-        span, where = max(c.value_horizon, c.encoder_horizon), (c.replay_storage, run.run_dir)
-        self.replay = Replay(env, c.num_envs, size, device, *where, horizon=span, prioritised=True)
+        capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
+        horizon, place = max(c.value_horizon, c.encoder_horizon), (c.replay_storage, run.run_dir)
+        self.replay = Replay(
+            env, c.num_envs, capacity, device, *place, horizon=horizon, prioritized=True
+        )
         self.random = Random(child_seed(run.seed, 1))
-        self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured updates
-        self.state = LearningState().to(device)
+        self.sampling_random = Random(child_seed(run.seed, 2), device)  # for captured updates
+        scales = {"reward_scale": torch.ones(()), "target_reward_scale": torch.ones(())}
+        losses = {name: torch.zeros(()) for name in LOSSES}
+        self.state = LearningState(ended=torch.tensor(False), **scales, **losses).to(device)
+        self.two_hot = TwoHot(REWARD_BINS).to(device)
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
-            f"{name}_optimiser": OptimiserState(made) for name, made in self.optimisers.items()
+            f"{name}_optimizer": OptimizerState(opt) for name, opt in self.optimizers.items()
         }
-        for part in ("network", "target", "replay", "random", "luck", "state", "counters"):
-            self.parts[part] = getattr(self, part)
+        parts = ("network", "target", "replay", "random", "sampling_random", "state", "counters")
+        self.parts |= {name: getattr(self, name) for name in parts}
         compiled = compiler(run.train.compile, device)
-        self.aims, self.goals = compiled(self.target.encoder.states), compiled(self._goals)
-        self.predictions, self.valued = compiled(network.encoder.predict), compiled(self._valued)
-        self.encoder_losses = compiled(network.encoder.losses)
+        self.target_zs = compiled(self.target.encoder.encode_steps)
+        self.predict = compiled(network.encoder.predict)
+        self.encoder_losses = compiled(self._encoder_losses)
+        self.value_target, self.evaluate = compiled(self._value_target), compiled(self._evaluate)
         self.value_loss = compiled(F.smooth_l1_loss)
         self.policy_loss = compiled(self._policy_loss)
-        luck, place = self.luck.generator, self.replay.frames.device
-        at_frames = compiler(run.train.compile, place)
-        self.observations = ShiftedObservations(self.replay, c.shift, luck, at_frames)
+        generator, frames_device = self.sampling_random.generator, self.replay.frames.device
+        at_frames = compiler(run.train.compile, frames_device)
+        self.observations = ShiftedObservations(self.replay, c.shift, generator, at_frames)
         priorities = self.replay.priority, self.replay.largest_priority
-        changes = [network, *self.optimisers.values(), *priorities, luck]
-        # Where the frames are at hand, draws are a part of the captured updates.
-        self.learn_encoder = jit(self._learn_encoder, place, changes, run.train.capture)
-        self.learn = jit(self._learn, place, changes, run.train.capture)
+        changes = [network, *self.optimizers.values(), *priorities, generator]
+        # Where the frames are on the GPU, a captured update draws its own batch.
+        self.learn_encoder = jit(self._learn_encoder, frames_device, changes, run.train.capture)
+        self.learn = jit(self._learn, frames_device, changes, run.train.capture)
         self.explore = jit(self._explore, device, [], run.train.capture)
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""
         self.replay.begin(obs)
 
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
-        """Act by the policy, with noise while exploring; at first at random."""
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
+        """Act by the policy, with noise; in the first steps at random."""
+        del step  # every step is observed before the next: the counters are up to date
         shape, generator = (len(obs), self.actions), self.random.generator
-        if not explore:
-            return self._explore(obs, torch.zeros(shape, device=self.device))["action"], {}
         if self.counters["steps"] < self.config.random_steps:
             return (2 * torch.rand(shape, generator=generator) - 1).to(self.device), {}
         noise = self.config.exploration_noise * torch.randn(shape, generator=generator)
         return self.explore(obs, noise.to(self.device))["action"], {}
+
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Act by the policy, without noise."""
+        return self._explore(obs, torch.zeros(len(obs), self.actions, device=self.device))["action"]
 
     @torch.no_grad()
     def _explore(self, obs: Tensor, noise: Tensor) -> Metrics:
@@ -143,103 +200,136 @@ class MRQ:
         return {"action": (action + noise).clamp(-1, 1)}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
-        """Store the step; update values and policy, and the encoder when its time has come."""
+        """Store the step and update; targets and encoder once in a period."""
         del obs, extra  # the replay has the frames already
+        c, counters = self.config, self.counters
         self.replay.add(action, step)
         self.state.ended.logical_or_(step.terminated.any())
-        self.counters["steps"] += self.num_envs
-        if self.counters["steps"] <= self.config.random_steps:
+        counters["steps"] += self.num_envs
+        if counters["steps"] <= c.random_steps:
             return None
+        if counters["updates"] == 0:
+            self.replay.require_drawable()
         for _ in range(self.num_envs):
-            if self.counters["updates"] % self.config.target_period == 0:
-                self._renew()
+            if counters["updates"] % c.target_period == 0:
+                self._update_target()
+                for _ in range(c.target_period):
+                    losses = self.learn_encoder()
+                self.state.record(losses)
             metrics = self.learn()
-            self.counters["updates"] += 1
-        return {**metrics, **self.state.measured()}
+            counters["updates"] += 1
+        return {**metrics, **self.state.copies(("reward_scale", *LOSSES))}
 
-    def _renew(self) -> None:
-        """Copy everything to the targets, then bring the encoder up to date."""
-        if self.counters["updates"] == 0:
-            self.replay.require_draws()
+    def _update_target(self) -> None:
+        """Copy the networks to their targets; measure reward scale and largest priority anew."""
         self.target.load_state_dict(self.network.state_dict())
-        self.replay.forget_largest()
+        self.replay.reset_largest_priority()
         scale = (self.replay.reward.abs() * self.replay.usable).sum() / self.replay.usable.sum()
         self.state.target_reward_scale.copy_(self.state.reward_scale)
-        self.state.reward_scale.copy_(scale.clamp_min(1e-8))  # until there is any reward
-        for _ in range(self.config.target_period):
-            metrics = self.learn_encoder()
-        self.state.keep(metrics)
+        self.state.reward_scale.copy_(scale.clamp_min(1e-8))  # the scale is 0 before any reward
 
     def _learn_encoder(self) -> Metrics:
         steps = self.config.encoder_horizon
-        drawn = self.replay.draw(self.config.batch_size, self.luck.generator)
-        obs = self.observations(drawn, 0, 1).squeeze(1)
-        following = self.observations(drawn, 1, steps)
-        return self._update_encoder(obs, following, *self.replay.steps(drawn, steps))
+        indices = self.replay.draw(self.config.batch_size, self.sampling_random.generator)
+        obs = self.observations(indices, 0, 1).squeeze(1)
+        next_obs = self.observations(indices, 1, steps)
+        return self._update_encoder(obs, next_obs, *self.replay.steps(indices, steps))
 
-    def _update_encoder(self, *batch: Tensor) -> Metrics:
-        obs, following, action, reward, terminated = batch
-        aims, predictions = beside(
-            lambda: self.aims(following), lambda: self.predictions(obs, action)
+    def _update_encoder(
+        self, obs: Tensor, next_obs: Tensor, action: Tensor, reward: Tensor, terminated: Tensor
+    ) -> Metrics:
+        next_zs, predictions = in_parallel(
+            lambda: self.target_zs(next_obs), lambda: self.predict(obs, action)
         )
-        losses = self.encoder_losses(predictions, reward, terminated, aims)
-        losses["done_loss"] = self.state.ended * losses["done_loss"]  # once there was an end
+        losses = self.encoder_losses(predictions, next_zs, reward, terminated)
+        losses["done_loss"] = self.state.ended * losses["done_loss"]  # 0 until a task has ended
         outcome = self.config.outcome_weight * (losses["reward_loss"] + losses["done_loss"])
-        optimisers.descend(self.optimisers["encoder"], losses["dynamics_loss"] + outcome)
-        return {name: measured.detach() for name, measured in losses.items()}
+        optimizers.descend(self.optimizers["encoder"], losses["dynamics_loss"] + outcome)
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def _encoder_losses(
+        self, predictions: tuple[Tensor, ...], next_zs: Tensor, reward: Tensor, terminated: Tensor
+    ) -> dict[str, Tensor]:
+        """Compare predictions, (steps, batch, ...), with what followed, (batch, steps, ...).
+
+        Each loss is a mean over the batch, summed over the steps up to an end. What is given for
+        the steps after it is masked and may be NaN.
+        """
+        predicted_zs, done, logits = predictions
+        alive, reward = alive_before(terminated).T, reward.T
+        ends = terminated.T.to(predicted_zs.dtype)
+        next_zs = torch.where(alive[..., None] > 0, next_zs.transpose(0, 1), 0.0)
+        log_probability = logits.log_softmax(-1)
+        cross_entropy = -(self.two_hot.encode(reward) * log_probability).sum(-1)
+        error = (self.two_hot.decode(log_probability.detach().exp()) - reward).abs()
+        return {
+            "dynamics_loss": ((predicted_zs - next_zs).square().mean(-1) * alive).mean(1).sum(),
+            "reward_loss": (cross_entropy * alive).mean(1).sum(),
+            "done_loss": ((done - ends).square() * alive).mean(1).sum(),
+            "reward_error": (error * alive).sum() / alive.sum(),
+        }
 
     def _learn(self) -> Metrics:
-        c, luck = self.config, self.luck.generator
-        drawn = self.replay.draw(c.batch_size, luck)
-        action, reward, terminated = self.replay.steps(drawn, c.value_horizon)
-        obs = self.observations(drawn, 0, 1).squeeze(1)
-        next_obs = self.observations(drawn, c.value_horizon, 1).squeeze(1)
+        c, generator = self.config, self.sampling_random.generator
+        indices = self.replay.draw(c.batch_size, generator)
+        action, reward, terminated = self.replay.steps(indices, c.value_horizon)
+        obs = self.observations(indices, 0, 1).squeeze(1)
+        next_obs = self.observations(indices, c.value_horizon, 1).squeeze(1)
         returns, discount = multi_step_returns(reward, terminated, c.gamma)
-        noise = torch.randn(action[:, 0].shape, generator=luck, device=self.device)
+        noise = torch.randn(action[:, 0].shape, generator=generator, device=self.device)
         priority, metrics = self._update(obs, action[:, 0], returns, discount, next_obs, noise)
-        self.replay.set_priority(drawn, priority)
+        self.replay.set_priority(indices, priority)
         return metrics
 
-    def _update(self, *batch: Tensor) -> tuple[Tensor, Metrics]:
+    def _update(
+        self, obs: Tensor, action: Tensor, *target_inputs: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """Update the values towards their target, then the policy towards the new values."""
         c, network = self.config, self.network
-        obs, action, *later = batch
-        goal, (values, zs) = beside(lambda: self.goals(*later), lambda: self.valued(obs, action))
-        loss = self.value_loss(values, goal.expand_as(values))
-        self.optimisers["values"].zero_grad()
+        target, (values, zs) = in_parallel(
+            lambda: self.value_target(*target_inputs), lambda: self.evaluate(obs, action)
+        )
+        loss = self.value_loss(values, target.expand_as(values))
+        self.optimizers["values"].zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(network.values.parameters(), c.max_grad_norm)
-        self.optimisers["values"].step()
+        self.optimizers["values"].step()
         policy_loss = self.policy_loss(zs)
-        self.optimisers["policy"].zero_grad()
+        self.optimizers["policy"].zero_grad()
         policy_loss.backward(inputs=list(network.policy.parameters()))
-        self.optimisers["policy"].step()
-        priority = (values.detach() - goal).abs().amax(0).clamp_min(1.0) ** c.priority_exponent
+        self.optimizers["policy"].step()
+        priority = (values.detach() - target).abs().amax(0).clamp_min(1.0) ** c.priority_exponent
         metrics = {"loss": loss, "policy_loss": policy_loss, "gradient_norm": norm}
         metrics["value"] = values.mean()
         return priority, {name: value.detach() for name, value in metrics.items()}
 
-    def _goals(self, returns: Tensor, discount: Tensor, obs: Tensor, noise: Tensor) -> Tensor:
+    def _value_target(
+        self, returns: Tensor, discount: Tensor, next_obs: Tensor, noise: Tensor
+    ) -> Tensor:
+        """Return the rewards plus the discounted smaller target value, in units of their scale."""
         c, target, state = self.config, self.target, self.state
-        zs = target.encoder.state(obs)
+        zs = target.encoder.state(next_obs)
         noise = (c.target_noise * noise).clamp(-c.target_noise_clip, c.target_noise_clip)
         action = (target.policy(zs).tanh() + noise).clamp(-1, 1)
-        value: Tensor = target.values(target.encoder.both(zs, action)).amin(0)
-        later = torch.where(discount > 0, discount * value, 0.0)  # NaN after an end
+        value: Tensor = target.values(target.encoder.zsa(zs, action)).amin(0)
+        later = torch.where(discount > 0, discount * value, 0.0)  # may be NaN after an end
         return (returns + later * state.target_reward_scale) / state.reward_scale
 
-    def _valued(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both values, (2, batch), and zs; the encoder gets no gradient from them."""
         with torch.no_grad():
             zs = self.network.encoder.state(obs)
-            zsa = self.network.encoder.both(zs, action)
+            zsa = self.network.encoder.zsa(zs, action)
         return self.network.values(zsa), zs
 
     def _policy_loss(self, zs: Tensor) -> Tensor:
-        pre: Tensor = self.network.policy(zs)
-        value: Tensor = self.network.values(self.network.encoder.both(zs, pre.tanh()))
-        return self.config.pre_activation_weight * pre.square().mean() - value.mean()
+        """Return minus the values of the policy's actions, plus a penalty on large ones."""
+        pre_activation: Tensor = self.network.policy(zs)
+        value: Tensor = self.network.values(self.network.encoder.zsa(zs, pre_activation.tanh()))
+        return self.config.pre_activation_weight * pre_activation.square().mean() - value.mean()
 
     def schedules(self) -> dict[str, float]:
-        """Nothing changes over training by plan."""
+        """Return nothing: no setting changes over training."""
         return {}
 
 

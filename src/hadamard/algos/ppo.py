@@ -1,4 +1,4 @@
-"""PPO: clipped policy gradients with generalised advantages."""
+"""PPO: clipped policy gradients with generalized advantages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,32 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from hadamard.core import optimisers
-from hadamard.core.adam import Adam
-from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.flat import FlatParameters
-from hadamard.core.jit import compiler, jit
+from hadamard.compute import optimizers
+from hadamard.compute.adam import Adam
+from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import compiler, jit
+from hadamard.core.config import (
+    NetSpec,
+    RunSpec,
+    TrainSpec,
+    require_above_zero,
+    require_fraction,
+    require_positive,
+)
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.returns import generalised_advantages, successor_values
-from hadamard.core.rollout import Rollout, check_minibatches
-from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.learning.returns import generalized_advantages, successor_values
+from hadamard.learning.rollout import Rollout, check_minibatches
+from hadamard.learning.schedule import linear
 from hadamard.nets.heads import ActorCritic
 
 ACTIONS, ENV = "discrete", "minatar/breakout"
 NET = NetSpec(where="last")
+SUITES = {
+    # While one half of the emulators play, the other half is acted on.
+    "atari": {"train.env_groups": 2},
+    "minatar": {"net.width": 128},
+}
 
 
 @dataclass(frozen=True)
@@ -37,13 +49,13 @@ class Config:
     minibatches: int = 4
     """Parts of a rollout, one update each."""
     learning_rate: float = 2.5e-4
-    """Adam's learning rate at the start; it falls linearly to 0."""
+    """Adam's learning rate at the start; it decreases linearly to 0."""
     adam_epsilon: float = 1e-5
     """Adam's epsilon."""
     gamma: float = 0.99
     """Discount."""
     gae_lambda: float = 0.95
-    """Lambda of the generalised advantages."""
+    """Lambda of the generalized advantages."""
     clip: float = 0.1
     """How far the policy's ratio, and the value, may move in an update."""
     entropy_coefficient: float = 0.01
@@ -53,6 +65,13 @@ class Config:
     max_grad_norm: float = 0.5
     """Largest global norm of a gradient."""
 
+    def check(self, train: TrainSpec) -> None:
+        """Refuse settings out of range."""
+        del train  # learning starts with the first rollout
+        require_fraction(self, "gamma", "gae_lambda")
+        require_above_zero(self, "max_grad_norm", "clip")
+        require_positive(self, "rollout_steps", "epochs", "minibatches")
+
 
 class PPO:
     """The agent."""
@@ -60,20 +79,19 @@ class PPO:
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
         self.num_envs, self.device, self.total_steps = config.num_envs, device, run.train.steps
-        require_positive(config, "rollout_steps", "epochs", "minibatches")
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         if config.num_envs * config.rollout_steps < 2 * config.minibatches:
             raise ValueError(
                 f"--algo.minibatches {config.minibatches} leaves one transition in each: "
-                "advantages of one cannot be normalised"
+                "advantages of one cannot be normalized"
             )
         with seeded(child_seed(run.seed, 0)):
             self.network = ActorCritic(env, run.net).to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimiser = optimisers.in_one_pass(
+        self.optimizer = optimizers.in_one_pass(
             Adam,
-            self.weights.whole,
+            self.weights.vector,
             config.learning_rate,
             device,
             compiled,
@@ -81,21 +99,22 @@ class PPO:
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
-        self.luck = Random(child_seed(run.seed, 2), device)  # inside of captured draws
+        self.sampling_random = Random(child_seed(run.seed, 2), device)  # used in captured graphs
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
-            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "optimizer": optimizers.OptimizerState(self.optimizer),
             "random": self.random,
-            "luck": self.luck,
+            "sampling_random": self.sampling_random,
             "counters": self.counters,
         }
         self.loss = compiled(self._loss)
-        self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
+        self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
         self.advantages = jit(self._advantages, device, [], run.train.capture)
-        self.draw = jit(self._draw, device, [self.luck.generator], run.train.capture)
+        generator = self.sampling_random.generator
+        self.sample = jit(self._sample, device, [generator], run.train.capture)
 
     @property
     def settled(self) -> bool:
@@ -108,15 +127,18 @@ class PPO:
         return self.rollout.length == self.rollout.steps - 1
 
     def begin(self, obs: Tensor) -> None:
-        """Nothing to prepare."""
+        """Nothing to start."""
 
     @torch.no_grad()
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
-        """Draw from the policy, or take its likeliest action."""
-        if not explore:
-            return self.look(obs)["likeliest"], {}
-        drawn = dict(self.draw(obs))
-        return drawn.pop("action"), drawn
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
+        """Sample from the policy; the extra is the actions' log-probabilities and the values."""
+        del step  # nothing in acting changes over time
+        sample = dict(self.sample(obs))
+        return sample.pop("action"), sample
+
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Take the likeliest actions."""
+        return self.look(obs)["likeliest"]
 
     @torch.no_grad()
     def _look(self, obs: Tensor) -> Metrics:
@@ -124,20 +146,23 @@ class PPO:
         return {"likeliest": logits.argmax(1), "value": value}
 
     @torch.no_grad()
-    def _draw(self, obs: Tensor) -> Metrics:
+    def _sample(self, obs: Tensor) -> Metrics:
         logits, value = self.network(obs)
         log_probabilities = logits.log_softmax(1)
-        # The largest of log-probabilities with Gumbel noise is a draw: nothing waits for a GPU.
-        luck = torch.rand(
-            logits.shape, generator=self.luck.generator, dtype=logits.dtype, device=self.device
+        # The argmax of log-probabilities plus Gumbel noise is a sample, without waiting for a GPU.
+        uniform = torch.rand(
+            logits.shape,
+            generator=self.sampling_random.generator,
+            dtype=logits.dtype,
+            device=self.device,
         )
-        action = (log_probabilities - (-luck.log()).log()).argmax(1)
-        chosen = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
-        return {"action": action, "log_probability": chosen, "value": value}
+        action = (log_probabilities - (-uniform.log()).log()).argmax(1)
+        log_probability = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
+        return {"action": action, "log_probability": log_probability, "value": value}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
-        """Collect; when the rollout is full, learn from it."""
-        truncated_value = extra["value"]  # where nothing is truncated, it is not looked at
+        """Add the step to the rollout; when the rollout is full, learn from it."""
+        truncated_value = extra["value"]  # not used unless an environment was truncated
         if step.any_truncated:
             truncated_value = self.look(step.next_obs)["value"]
         self.rollout.add(
@@ -158,14 +183,14 @@ class PPO:
 
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
-        told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
-        reward, terminated, truncated = told
+        outcomes = ("reward", "terminated", "truncated")  # collected on the CPU
+        reward, terminated, truncated = (data[name].to(self.device) for name in outcomes)
         last_value = self.look(obs)["value"]
-        following = successor_values(data["value"], last_value, truncated, data["truncated_value"])
-        data |= self.advantages(reward, data["value"], following, terminated, truncated)
-        before = self.counters["steps"] - c.num_envs * c.rollout_steps
-        rate = linear(c.learning_rate, 0.0, self.total_steps, before)
-        optimisers.set_learning_rate(self.optimiser, rate)
+        next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
+        data |= self.advantages(reward, data["value"], next_value, terminated, truncated)
+        rollout_start = self.counters["steps"] - c.num_envs * c.rollout_steps
+        rate = linear(c.learning_rate, 0.0, self.total_steps, rollout_start)
+        optimizers.set_learning_rate(self.optimizer, rate)
         names = ("obs", "action", "log_probability", "value", "advantage")
         for batch in self.rollout.minibatches(
             names, c.epochs, c.minibatches, self.random.generator
@@ -180,35 +205,39 @@ class PPO:
         self,
         reward: Tensor,
         value: Tensor,
-        following: Tensor,
+        next_value: Tensor,
         terminated: Tensor,
         truncated: Tensor,
     ) -> Metrics:
-        told = (reward, value, following, terminated, truncated)
-        return {
-            "advantage": generalised_advantages(*told, self.config.gamma, self.config.gae_lambda)
-        }
+        c, ends = self.config, (terminated, truncated)
+        advantage = generalized_advantages(reward, value, next_value, *ends, c.gamma, c.gae_lambda)
+        return {"advantage": advantage}
 
     def _learn(self, *batch: Tensor) -> Metrics:
         loss, measured = self.loss(*batch)
         self.weights.backward(loss)
         self.weights.clip(self.config.max_grad_norm)
-        self.optimiser.step()
+        self.optimizer.step()
         return {"loss": loss.detach(), **measured}
 
     def _loss(
-        self, obs: Tensor, action: Tensor, old: Tensor, old_value: Tensor, advantage: Tensor
+        self,
+        obs: Tensor,
+        action: Tensor,
+        old_log_probability: Tensor,
+        old_value: Tensor,
+        advantage: Tensor,
     ) -> tuple[Tensor, Metrics]:
         c = self.config
         returns = advantage + old_value
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         logits, value = self.network(obs)
         policy = Categorical(logits=logits, validate_args=False)
-        ratio = (policy.log_prob(action) - old).exp()
-        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
-        policy_loss = -torch.minimum(advantage * ratio, advantage * clipped).mean()
-        near = old_value + (value - old_value).clamp(-c.clip, c.clip)
-        errors = torch.maximum((value - returns) ** 2, (near - returns) ** 2)
+        ratio = (policy.log_prob(action) - old_log_probability).exp()
+        clipped_ratio = ratio.clamp(1 - c.clip, 1 + c.clip)
+        policy_loss = -torch.minimum(advantage * ratio, advantage * clipped_ratio).mean()
+        clipped_value = old_value + (value - old_value).clamp(-c.clip, c.clip)
+        errors = torch.maximum((value - returns) ** 2, (clipped_value - returns) ** 2)
         value_loss = 0.5 * errors.mean()
         entropy = policy.entropy().mean()
         loss = policy_loss - c.entropy_coefficient * entropy + c.value_coefficient * value_loss
@@ -220,7 +249,7 @@ class PPO:
         }
 
     def schedules(self) -> dict[str, float]:
-        """Return what changes over training by plan."""
+        """Return the present value of everything that changes on a schedule."""
         return {}
 
 

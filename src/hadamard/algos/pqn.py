@@ -9,21 +9,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hadamard.core import optimisers
-from hadamard.core.adam import RAdam
-from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.explore import epsilon_greedy
-from hadamard.core.flat import FlatParameters
-from hadamard.core.jit import compiler, jit
+from hadamard.compute import optimizers
+from hadamard.compute.adam import RAdam
+from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import compiler, jit
+from hadamard.core.config import (
+    NetSpec,
+    RunSpec,
+    TrainSpec,
+    require_above_zero,
+    require_fraction,
+    require_positive,
+)
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.returns import lambda_returns, successor_values
-from hadamard.core.rollout import Rollout, check_minibatches
-from hadamard.core.schedule import linear
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.learning.explore import epsilon_greedy
+from hadamard.learning.returns import lambda_returns, successor_values
+from hadamard.learning.rollout import Rollout, check_minibatches
+from hadamard.learning.schedule import linear
 from hadamard.nets.heads import QNetwork
 
 ACTIONS, ENV = "discrete", "minatar/breakout"
 NET = NetSpec(where="all", norm="layer")
+SUITES = {
+    # PQN is scored by games that the greedy policy plays all along.
+    "*": {"train.greedy_envs": 8},
+    # While one half of the emulators play, the other half is acted on. PQN's public code plays
+    # envpool's games.
+    "atari": {"train.env_groups": 2, "train.atari_reset": "envpool"},
+    # PQN's public MinAtar settings.
+    "minatar": {
+        "net.width": 128,
+        "algo.learning_rate": 5e-4,
+        "algo.epsilon_final": 0.05,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -39,19 +59,27 @@ class Config:
     minibatches: int = 32
     """Parts of a rollout, one update each."""
     learning_rate: float = 2.5e-4
-    """RAdam's learning rate at the start; with every update it falls, linearly to 0."""
+    """RAdam's learning rate at the start; it decreases with every update, linearly to 0."""
     max_grad_norm: float = 10.0
     """Largest global norm of a gradient."""
     gamma: float = 0.99
     """Discount."""
-    lambda_: float = 0.65
-    """How much of a return comes from later steps rather than the next value."""
+    q_lambda: float = 0.65
+    """Weight of later steps in a return against the value of the next step."""
     epsilon_initial: float = 1.0
     """Share of random actions at the start."""
     epsilon_final: float = 0.001
-    """Share of random actions in the end."""
+    """Share of random actions at the end."""
     epsilon_fraction: float = 0.1
-    """Share of the rollouts over which it falls; in a rollout it stays the same."""
+    """Share of the rollouts over which it decreases; it is constant within a rollout."""
+
+    def check(self, train: TrainSpec) -> None:
+        """Refuse settings out of range."""
+        del train  # learning starts with the first rollout
+        require_fraction(self, "gamma", "q_lambda")
+        require_fraction(self, "epsilon_initial", "epsilon_final", "epsilon_fraction")
+        require_above_zero(self, "max_grad_norm")
+        require_positive(self, "rollout_steps", "epochs", "minibatches")
 
 
 class PQN:
@@ -60,7 +88,6 @@ class PQN:
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
         self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
-        require_positive(config, "rollout_steps", "epochs", "minibatches")
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         self.rollout_size = config.num_envs * config.rollout_steps
         self.total_rollouts = math.ceil(run.train.steps / self.rollout_size)
@@ -69,8 +96,8 @@ class PQN:
             self.network = QNetwork(env, run.net, init="he").to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimiser = optimisers.in_one_pass(
-            RAdam, self.weights.whole, config.learning_rate, device, compiled
+        self.optimizer = optimizers.in_one_pass(
+            RAdam, self.weights.vector, config.learning_rate, device, compiled
         )
         self.rollout = Rollout(config.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
@@ -78,12 +105,12 @@ class PQN:
         self.after_update: AfterUpdate | None = None
         self.parts: dict[str, Stateful | Incremental] = {
             "network": self.network,
-            "optimiser": optimisers.OptimiserState(self.optimiser),
+            "optimizer": optimizers.OptimizerState(self.optimizer),
             "random": self.random,
             "counters": self.counters,
         }
         self.loss = compiled(self._loss)
-        self.learn = jit(self._learn, device, [self.network, self.optimiser], run.train.capture)
+        self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
         self.look = jit(self._look, device, [], run.train.capture)
         self.returns = jit(self._returns, device, [], run.train.capture)
 
@@ -98,34 +125,32 @@ class PQN:
         return self.rollout.length == self.rollout.steps - 1
 
     def begin(self, obs: Tensor) -> None:
-        """Nothing to prepare."""
+        """Nothing to start."""
 
-    @property
-    def epsilon(self) -> float:
-        """The share of random actions now."""
+    def epsilon(self, step: int) -> float:
+        """Return the share of random actions at a step; it falls from rollout to rollout."""
         c = self.config
         duration = c.epsilon_fraction * self.total_rollouts
-        rollouts = self.counters["steps"] // self.rollout_size
-        return linear(c.epsilon_initial, c.epsilon_final, duration, rollouts)
+        return linear(c.epsilon_initial, c.epsilon_final, duration, step // self.rollout_size)
 
-    @property
     def learning_rate(self) -> float:
-        """The learning rate of the next update."""
+        """Return the learning rate of the next update."""
         return linear(self.config.learning_rate, 0.0, self.total_updates, self.counters["updates"])
 
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
-        """Act epsilon-greedily, and remember the best value."""
-        return self._choose(obs, self.epsilon if explore else 0.0)
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
+        """Act epsilon-greedily; the extra is the best value of each observation."""
+        return self.act_with_greedy(obs, step, greedy=0)
 
-    def act_on_both(self, obs: Tensor, greedy: int) -> tuple[Tensor, Extra]:
-        """Act epsilon-greedily, in the last rows greedily."""
-        return self._choose(obs, self.epsilon, greedy)
-
-    def _choose(self, obs: Tensor, epsilon: float, greedy: int = 0) -> tuple[Tensor, Extra]:
-        generator = self.random.generator
+    def act_with_greedy(self, obs: Tensor, step: int, greedy: int) -> tuple[Tensor, Extra]:
+        """Act epsilon-greedily, and greedily in the last rows."""
+        epsilon, generator = self.epsilon(step), self.random.generator
         action, seen = epsilon_greedy(self.look, obs, self.num_actions, epsilon, generator, greedy)
         value = (seen or self.look(obs))["value"]
         return action, {"value": value[: len(obs) - greedy]}
+
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Take the actions of the largest values."""
+        return self.look(obs)["action"].cpu()
 
     @torch.no_grad()
     def _look(self, obs: Tensor) -> Metrics:
@@ -133,8 +158,8 @@ class PQN:
         return {"action": action, "value": value}
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
-        """Collect; when the rollout is full, learn from it."""
-        truncated_value = extra["value"]  # where nothing is truncated, it is not looked at
+        """Add the step to the rollout; when the rollout is full, learn from it."""
+        truncated_value = extra["value"]  # not used unless an environment was truncated
         if step.any_truncated:
             truncated_value = self.look(step.next_obs)["value"]
         self.rollout.add(
@@ -155,15 +180,15 @@ class PQN:
 
     def _update(self, obs: Tensor) -> Metrics:
         c, data = self.config, self.rollout.data
-        told = (data[name].to(self.device) for name in ("reward", "terminated", "truncated"))
-        reward, terminated, truncated = told
+        outcomes = ("reward", "terminated", "truncated")  # collected on the CPU
+        reward, terminated, truncated = (data[name].to(self.device) for name in outcomes)
         last_value = self.look(obs)["value"]
-        following = successor_values(data["value"], last_value, truncated, data["truncated_value"])
-        data |= self.returns(reward, following, terminated, truncated)
+        next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
+        data |= self.returns(reward, next_value, terminated, truncated)
         for batch in self.rollout.minibatches(
             ("obs", "action", "return"), c.epochs, c.minibatches, self.random.generator
         ):
-            optimisers.set_learning_rate(self.optimiser, self.learning_rate)
+            optimizers.set_learning_rate(self.optimizer, self.learning_rate())
             metrics = self.learn(*batch)
             self.counters["updates"] += 1
             if self.after_update is not None:
@@ -171,16 +196,17 @@ class PQN:
         return metrics
 
     def _returns(
-        self, reward: Tensor, following: Tensor, terminated: Tensor, truncated: Tensor
+        self, reward: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor
     ) -> Metrics:
-        told = (reward, following, terminated, truncated)
-        return {"return": lambda_returns(*told, self.config.gamma, self.config.lambda_)}
+        c = self.config
+        returns = lambda_returns(reward, next_value, terminated, truncated, c.gamma, c.q_lambda)
+        return {"return": returns}
 
     def _learn(self, obs: Tensor, action: Tensor, returns: Tensor) -> Metrics:
         loss, value = self.loss(obs, action, returns)
         self.weights.backward(loss)
         norm = self.weights.clip(self.config.max_grad_norm)
-        self.optimiser.step()
+        self.optimizer.step()
         return {"loss": loss.detach(), "value": value, "gradient_norm": norm}
 
     def _loss(self, obs: Tensor, action: Tensor, returns: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,8 +214,8 @@ class PQN:
         return 0.5 * F.mse_loss(value, returns), value.detach().mean()
 
     def schedules(self) -> dict[str, float]:
-        """Return what changes over training by plan."""
-        return {"epsilon": self.epsilon}
+        """Return the present value of everything that changes on a schedule."""
+        return {"epsilon": self.epsilon(self.counters["steps"])}
 
 
 build = PQN

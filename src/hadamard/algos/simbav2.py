@@ -10,20 +10,48 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hadamard.core import optimisers
-from hadamard.core.config import NetSpec, RunSpec, require_positive
-from hadamard.core.distributions import cross_entropy, project_on_bins, squashed
-from hadamard.core.jit import beside, compiler, jit
-from hadamard.core.normalise import RewardScaler
+from hadamard.compute import optimizers
+from hadamard.compute.jit import compiler, in_parallel, jit
+from hadamard.compute.sphere import SphereAdam
+from hadamard.core.config import (
+    NetSpec,
+    RunSpec,
+    TrainSpec,
+    require_fraction,
+    require_learning,
+    require_positive,
+)
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.replay import Batch, Replay
-from hadamard.core.returns import discount
-from hadamard.core.sphere import SphereAdam
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
-from hadamard.nets.simba import ActorCritic, Shape, Temperature, projected
+from hadamard.learning.distributions import (
+    cross_entropy,
+    project_on_bins,
+    sample_squashed_gaussian,
+)
+from hadamard.learning.normalize import RewardScaler
+from hadamard.learning.replay import Batch, Replay, capacity_for
+from hadamard.learning.returns import discount_for_length
+from hadamard.nets.simba import ActorCritic, Shape, Temperature, sphere_weights
 
 ACTIONS, ENV = "continuous", "humanoid/h1-walk"
 NET = NetSpec(width=512)
+SUITES = {
+    # SimbaV2's protocol: a million control steps are half a million actions.
+    "*": {
+        "train.steps": 500_000,
+        "train.eval_every": 50_000,
+        "train.health_every": 50_000,
+        "train.health_layers": "all",
+        "train.checkpoint_every": 50_000,
+        "train.log_every": 5_000,
+    },
+    "humanoid": {"train.eval_workers": 5},
+    # Episodes end at the time limit only: a single critic.
+    "dmc-state": {"algo.double_critic": False, "train.eval_workers": 5},
+    "probe": {"train.eval_every": 0, "train.health_every": 5_000},
+}
+SHORT_WARM_UP = {"learning_starts": 300}
+"""Settings with which a speed measurement is soon past the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +63,11 @@ class Config:
     learning_rate: float = 1e-4
     """Adam's learning rate at the start, for actor, critic and temperature."""
     learning_rate_final: float = 5e-5
-    """And in the end; it falls linearly over all updates."""
+    """Adam's learning rate at the end; it decreases linearly over all updates."""
     gamma: float | None = None
-    """Discount; by default it follows from the length of an episode: a fifth of it is seen."""
+    """Discount; by default its effective horizon is a fifth of an episode's length."""
     tau: float = 0.005
-    """How far the target critic moves towards the critic at each update."""
+    """Share of the way that the target critic moves towards the critic at each update."""
     batch_size: int = 256
     """Transitions in an update."""
     updates_per_step: int = 2
@@ -49,9 +77,9 @@ class Config:
     initial_temperature: float = 0.01
     """Weight of the entropy at the start."""
     target_entropy: float = -0.5
-    """Entropy to hold, for each number of an action."""
+    """Entropy that the temperature aims at, per dimension of an action."""
     double_critic: bool = True
-    """Judge by the smaller of two critics; best where episodes can end early."""
+    """Use the smaller value of two critics; best where episodes can end early."""
     actor_width: int = 128
     """Width of the actor (--net.width is the critic's)."""
     actor_blocks: int = 1
@@ -59,28 +87,33 @@ class Config:
     critic_blocks: int = 2
     """Blocks of the critic."""
     expansion: int = 4
-    """A block's hidden layer is so many times as wide as the block."""
+    """Width of a block's hidden layer in multiples of the block's width."""
     bins: int = 101
     """Bins of the return's distribution."""
     return_limit: float = 5.0
-    """The outermost bins; rewards are scaled so that returns stay within."""
+    """Value of the outermost bins; rewards are scaled so that returns stay within."""
     replay_capacity: int = 1_000_000
     """Transitions kept, on the learner's device."""
+
+    def check(self, train: TrainSpec) -> None:
+        """Refuse settings out of range."""
+        require_fraction(self, "gamma", "tau")
+        require_learning(self, "learning_starts", train)
+        require_positive(self, "batch_size", "updates_per_step", "expansion")
+        require_positive(self, "actor_width", "actor_blocks", "critic_blocks")
 
 
 class SimbaV2:
     """The agent."""
 
-    optimiser = None  # a recycled neuron would not be on the sphere
-    settled = True  # every step is stored whole
-    learns_next = True  # every step is learned from
+    optimizer = None  # ReDo is refused: its new weights would not be on the sphere
+    settled = True  # every step is stored at once
+    learns_next = True  # every step is followed by updates
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
-        require_positive(c, "batch_size", "updates_per_step", "expansion")
-        require_positive(c, "actor_width", "actor_blocks", "critic_blocks")
         self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
-        self.gamma = discount(env.max_steps) if c.gamma is None else c.gamma
+        self.gamma = discount_for_length(env.max_steps) if c.gamma is None else c.gamma
         with seeded(child_seed(run.seed, 0)):
             actor = Shape(c.actor_width, c.actor_blocks, c.expansion)
             critics = 2 if c.double_critic else 1
@@ -92,15 +125,17 @@ class SimbaV2:
         self.temperature = Temperature(c.initial_temperature).to(device)
         self.rewards = RewardScaler(c.num_envs, self.gamma, c.return_limit).to(device)
         updates = c.updates_per_step * run.train.steps
-        self.rate = optimisers.DecayingRate(c.learning_rate, c.learning_rate_final, updates, device)
+        self.rate = optimizers.DecayingRate(c.learning_rate, c.learning_rate_final, updates, device)
 
-        def adam(module: nn.Module, **more: Any) -> torch.optim.Optimizer:
-            kind = functools.partial(SphereAdam, sphere=projected(module), fused=True, **more)
-            return optimisers.make(kind, module.parameters(), self.rate.rate, device)
+        def adam(module: nn.Module) -> SphereAdam:
+            # Every step ends with the projection of these weights onto the sphere.
+            kind = functools.partial(SphereAdam, sphere=sphere_weights(module), fused=True)
+            return optimizers.make(kind, module.parameters(), self.rate.rate, device)
 
-        follow = {"targets": self.target.parameters(), "tau": c.tau}
-        self.optimisers = [adam(self.actor), adam(self.temperature), adam(self.critic, **follow)]
-        capacity = min(c.replay_capacity, 2 * run.train.steps + 64 * c.num_envs)
+        modules = {"actor": self.actor, "temperature": self.temperature, "critic": self.critic}
+        self.optimizers = {name: adam(module) for name, module in modules.items()}
+        self.target_weights = list(self.target.parameters())
+        capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
         self.replay = Replay(env, c.num_envs, capacity, device, "device")
         self.random = Random(child_seed(run.seed, 1), device)
         self.counters = Counters(steps=0, updates=0)
@@ -115,40 +150,43 @@ class SimbaV2:
             "random": self.random,
             "counters": self.counters,
         }
-        for name, optimiser in zip(
-            ("actor", "temperature", "critic"), self.optimisers, strict=True
-        ):
-            self.parts[f"optimiser.{name}"] = optimisers.OptimiserState(optimiser)
+        for name, optimizer in self.optimizers.items():
+            self.parts[f"optimizer.{name}"] = optimizers.OptimizerState(optimizer)
         compiled = compiler(run.train.compile, device)
         self.actor_loss = compiled(self._actor_loss)
-        self.returns, self.predictions = compiled(self._returns), compiled(self.critic.forward)
+        self.critic_target = compiled(self._critic_target)
+        self.critic_prediction = compiled(self.critic.forward)
         self.critic_loss = compiled(cross_entropy)
         generator, capture = self.random.generator, run.train.capture
-        changed = [self.network, self.target, self.temperature, self.rate, *self.optimisers]
-        self.learn = jit(self._learn, device, [*changed, generator], capture)
-        self.explore = jit(self._explore, device, [network.normaliser, generator], capture)
-        self.hear = jit(self._hear, device, [self.rewards], capture)
+        changes: list[Any] = [self.network, self.target, self.temperature, self.rate, generator]
+        changes += self.optimizers.values()
+        self.learn = jit(self._learn, device, changes, capture)
+        self.explore = jit(self._explore, device, [network.normalizer, generator], capture)
+        self.update_reward_scale = jit(self._update_reward_scale, device, [self.rewards], capture)
 
     def begin(self, obs: Tensor) -> None:
         """Start episodes in the replay."""
         self.replay.begin(obs)
 
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
-        """Sample from the policy, or take its mean; at the start explore at random."""
-        if not explore:
-            with torch.no_grad():
-                return torch.tanh(self.actor(self.network.normaliser(obs))[0]), {}
-        action = self.explore(obs)["action"]
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
+        """Sample from the policy; in the first steps act at random."""
+        del step  # every step is observed before the next: the counters are up to date
+        action = self.explore(obs)["action"]  # in any case, as it updates the normalizer
         if self.counters["steps"] < self.config.learning_starts:
             generator = self.random.generator
             action = 2 * torch.rand(action.shape, generator=generator, device=self.device) - 1
         return action, {}
 
     @torch.no_grad()
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Take the mean of the policy."""
+        return torch.tanh(self.actor(self.network.normalizer(obs))[0])
+
+    @torch.no_grad()
     def _explore(self, obs: Tensor) -> Metrics:
-        self.network.normaliser.update(obs)
-        mean, deviation = self.actor(self.network.normaliser(obs))
-        return {"action": squashed(mean, deviation, self._noise(len(obs)))[0]}
+        self.network.normalizer.update(obs)
+        mean, deviation = self.actor(self.network.normalizer(obs))
+        return {"action": sample_squashed_gaussian(mean, deviation, self._noise(len(obs)))[0]}
 
     def _noise(self, count: int) -> Tensor:
         generator = self.random.generator
@@ -165,24 +203,24 @@ class SimbaV2:
             for _ in range(self.num_envs):
                 metrics = self.learn()
                 counters["updates"] += c.updates_per_step
-        # Returns are heard of after learning: the reward scale lags one step, as published.
-        self.hear(step.reward, step.terminated | step.truncated)
+        # After learning: the reward scale lags one step, as published.
+        self.update_reward_scale(step.reward, step.terminated | step.truncated)
         return metrics
 
-    def _hear(self, reward: Tensor, done: Tensor) -> Metrics:
+    def _update_reward_scale(self, reward: Tensor, done: Tensor) -> Metrics:
         self.rewards.update(reward.to(self.device), done.to(self.device))
         return {}
 
     def _learn(self) -> Metrics:
-        """Draw and normalise the transitions of all updates at once, then update."""
-        c, normalise = self.config, self.network.normaliser
-        drawn = self.replay.sample(c.updates_per_step * c.batch_size, self.random.generator)
+        """Draw and normalize the batches of all updates at once, then update."""
+        c, normalize = self.config, self.network.normalizer
+        raw = self.replay.sample(c.updates_per_step * c.batch_size, self.random.generator)
         batch = Batch(
-            normalise(drawn.obs),
-            drawn.action,
-            self.rewards(drawn.reward),
-            drawn.terminated,
-            normalise(drawn.next_obs),
+            normalize(raw.obs),
+            raw.action,
+            self.rewards(raw.reward),
+            raw.terminated,
+            normalize(raw.next_obs),
         )
         noise = self._noise(2 * c.updates_per_step * c.batch_size).split(c.batch_size)
         for i in range(c.updates_per_step):
@@ -194,47 +232,60 @@ class SimbaV2:
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
         """Update actor, temperature, critic (with the new actor and temperature) and target."""
         self.rate.advance()
-        # What the critic says of the batch is known before the actor has learned.
-        (metrics, target), predicted = beside(
-            lambda: (self._update_actor(batch.obs, noise), self.returns(batch, next_noise)),
-            lambda: self.predictions(batch.obs, batch.action),
+        # The predictions do not depend on the actor's update: a GPU computes both side by side.
+        (metrics, target), predicted = in_parallel(
+            lambda: (self._update_actor(batch.obs, noise), self.critic_target(batch, next_noise)),
+            lambda: self.critic_prediction(batch.obs, batch.action),
         )
         critic_loss = self.critic_loss(target, predicted)
-        optimisers.descend(self.optimisers[2], critic_loss)
+        self._update_critic_and_target(critic_loss)
         return {"loss": critic_loss.detach(), **metrics}
 
     def _update_actor(self, obs: Tensor, noise: Tensor) -> Metrics:
-        self.critic.requires_grad_(False)  # only the actor's gradient is wanted
+        """Update the actor, then the temperature towards the target entropy."""
+        self.critic.requires_grad_(False)  # the loss goes through the critic to the actor
         loss, entropy = self.actor_loss(obs, noise)
-        optimisers.descend(self.optimisers[0], loss)
+        optimizers.descend(self.optimizers["actor"], loss)
         self.critic.requires_grad_(True)
         excess = entropy.detach() - self.config.target_entropy * self.actions
         temperature = self.temperature()
-        optimisers.descend(self.optimisers[1], temperature * excess)
+        optimizers.descend(self.optimizers["temperature"], temperature * excess)
         metrics = {"actor_loss": loss, "entropy": entropy, "temperature": temperature}
         return {name: value.detach() for name, value in metrics.items()}
 
+    def _update_critic_and_target(self, loss: Tensor) -> None:
+        """Take Adam's step, project onto the sphere, target <- target + tau (critic - target)."""
+        optimizer = self.optimizers["critic"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step_with_targets(self.target_weights, self.config.tau)  # one kernel on a GPU
+
     def _actor_loss(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return temperature * log-probability - smaller value, and the policy's entropy."""
         mean, deviation = self.actor(obs)
-        action, log_probability = squashed(mean, deviation, noise)
+        action, log_probability = sample_squashed_gaussian(mean, deviation, noise)
         value = self.critic.value(self.critic(obs, action)).amin(0)
         loss = (self.temperature().detach() * log_probability - value).mean()
         return loss, -log_probability.mean()
 
     @torch.no_grad()
-    def _returns(self, batch: Batch, next_noise: Tensor) -> Tensor:
+    def _critic_target(self, batch: Batch, next_noise: Tensor) -> Tensor:
+        """Return the distribution of reward + gamma (return - temperature * log-probability).
+
+        The return is that of the next observation, by the target critic with the smaller mean.
+        """
         mean, deviation = self.actor(batch.next_obs)
-        next_action, log_probability = squashed(mean, deviation, next_noise)
-        beyond = self.target(batch.next_obs, next_action)
-        smaller = self.target.value(beyond).argmin(0)
-        beyond = beyond.gather(0, smaller[None, :, None].expand(1, -1, beyond.shape[-1]))[0]
+        next_action, log_probability = sample_squashed_gaussian(mean, deviation, next_noise)
+        returns = self.target(batch.next_obs, next_action)
+        smaller = self.target.value(returns).argmin(0)
+        returns = returns.gather(0, smaller[None, :, None].expand(1, -1, returns.shape[-1]))[0]
         soft = self.critic.bins - (self.temperature() * log_probability)[:, None]
-        going_on = self.gamma * (~batch.terminated).float()
-        places = batch.reward[:, None] + going_on[:, None] * soft
-        return project_on_bins(beyond.exp(), places, self.critic.bins)
+        discount = self.gamma * (~batch.terminated).float()
+        values = batch.reward[:, None] + discount[:, None] * soft
+        return project_on_bins(returns.exp(), values, self.critic.bins)
 
     def schedules(self) -> dict[str, float]:
-        """Return what changes over training by plan."""
+        """Return the learning rate, which changes over training."""
         return {"learning_rate": float(self.rate.rate)}
 
 

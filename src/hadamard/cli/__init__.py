@@ -1,4 +1,4 @@
-"""The command line: `hadamard COMMAND ...`. A command is a module here, with a ``main``."""
+"""The command line: `hadamard COMMAND ...`. Each command is a module here with a ``main``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from hadamard.cli.common import WRONG, UserError
+from hadamard.core import renamed
+from hadamard.text import unknown
 
 _COMMANDS = {
-    "train": "train an agent, or go on with a run: hadamard train ALGORITHM ... | --resume RUN",
+    "train": "train an agent, or resume a run: hadamard train ALGORITHM ... | --resume RUN",
     "demo": "train tanh and tanh + HR side by side and write the page that compares them",
     "sweep": "train every variant on every environment with every seed, many runs at a time",
     "reproduce": "run the paper's experiments: hadamard reproduce NAME ... --scale SCALE | --list",
     "report": "write the page that compares finished or running runs",
-    "pack": "make one small file of each run, for reports and to keep: hadamard pack RUNS -o DIR",
+    "pack": "write each run as one small file that reports can read: hadamard pack RUNS -o DIR",
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
-    "analyse": "diagnose the hidden layers of a run's agent",
-    "envs": "list the environments, and what to install for those that are missing",
+    "analyze": "diagnose the hidden layers of a run's agent",
+    "envs": "list the environments, with install commands for missing ones",
     "algos": "list the algorithms",
-    "assets": "fetch the model files of an environment suite: hadamard assets humanoidbench",
-    "bench": "measure training on this machine, split into acting, stepping, learning, health",
+    "assets": "download the model files of an environment suite: hadamard assets humanoidbench",
+    "bench": "measure the speed of training on this machine, part by part",
 }
 
 
@@ -39,17 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"hadamard {__version__}")
         return 0
-    command, rest = words[0], words[1:]
-    if command not in _COMMANDS:
-        from hadamard.core.discover import unknown
-
-        return _fail(unknown("command", command, tuple(_COMMANDS)))
     warnings.showwarning = _show_warning
+    command = renamed.command(words[0])
+    if command not in _COMMANDS:
+        return _fail(unknown("command", command, _COMMANDS))
+    rest = renamed.words(command, words[1:])
     try:
         code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
         return code
     except BrokenPipeError:
-        # The reader (head, a pager) has seen enough; the interpreter must not flush into it.
+        # The reader (head, a pager) has closed the pipe; the interpreter must not flush into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UserError, ValueError, ImportError, OSError, RuntimeError) as error:
@@ -59,19 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> int:
-    """Tell what went wrong, if it is a kind of trouble that a person can mend."""
+    """Print an error that the user can do something about; raise any other."""
     import errno
 
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.core.run import RunError
     from hadamard.envs.workers import EnvironmentFailure
-    from hadamard.trainer import Diverged
+    from hadamard.training.trainer import Diverged
 
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
         return _fail(
-            f"no space left on the disk{where}: free some and go on with "
-            "`hadamard train --resume RUN`; the last checkpoint is whole",
+            f"no space left on the disk{where}: free some and continue with "
+            "`hadamard train --resume RUN`; the last checkpoint is intact",
             code=1,
         )
     if isinstance(error, RunError | CheckpointError | UserError | ValueError | ImportError):

@@ -8,6 +8,5 @@ from hadamard.experiments.bench import Bench, bench
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    asked = parse(Bench, words, "hadamard bench")
-    print(bench(asked))
+    print(bench(parse(Bench, words, "hadamard bench")))
     return 0

@@ -1,4 +1,4 @@
-"""What commands share: how options are parsed, and the exit codes."""
+"""What the commands share: how options are parsed, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ try:
 except ImportError:
     sys.exit("the command line needs a few more packages: pip install 'hadamard-rl[train]'")
 
-#: Exit codes: the settings or the run folder were wrong; training was asked to stop and saved.
-WRONG, INTERRUPTED = 2, 75
+WRONG = 2
+"""Exit code of a command whose options or run folders cannot be used."""
 
 
 class UserError(Exception):
@@ -20,12 +20,12 @@ class UserError(Exception):
 
 
 def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
-    """Return the dataclass that the words fill, or print the help it has."""
+    """Return a dataclass filled from a command's words; ``--help`` prints its fields and exits."""
     return tyro.cli(kind, args=list(words), prog=prog, **options)
 
 
 def value_of(flag: str, words: Sequence[str]) -> str | None:
-    """Return the value of a flag, before the words are parsed."""
+    """Return the value of a flag before the words are parsed, None if it is not given."""
     for i, word in enumerate(words):
         if word == flag and i + 1 < len(words):
             return words[i + 1]

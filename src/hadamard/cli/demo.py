@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hadamard.cli.common import INTERRUPTED, parse
+from hadamard.cli.common import parse
+from hadamard.core.cores import usable_cores
+from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.demo import demo
-from hadamard.experiments.sweep import cores
-from hadamard.trainer import Interrupted
 
 
 @dataclass(frozen=True)
@@ -16,26 +16,27 @@ class _Demo:
     """Train tanh and tanh + HR side by side and write the page that compares them."""
 
     output: Path = Path("demo_output")
-    """Where the runs and the page go; runs that are finished there are not made again."""
+    """Folder for the runs and the page; runs that are already finished in it are kept."""
     algorithm: str = "dqn"
-    """The algorithm."""
+    """The algorithm to train, see `hadamard algos`."""
     env: str = "minatar/breakout"
-    """The environment."""
+    """The environment to train in, see `hadamard envs`."""
     steps: int = 120_000
-    """Steps of each run."""
+    """How many steps each run is trained for."""
     seeds: int = 2
-    """Seeds of each variant."""
-    jobs: int = field(default_factory=cores)
-    """Runs at a time."""
+    """How many seeds each variant is trained with."""
+    jobs: int = field(default_factory=usable_cores)
+    """How many runs are trained at once; by default one a core."""
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    asked = parse(_Demo, words, "hadamard demo")
-    try:
-        page = demo(asked.output, asked.algorithm, asked.env, asked.steps, asked.seeds, asked.jobs)
-    except Interrupted:
-        print("stopped and saved; the same command goes on")
+    request = parse(_Demo, words, "hadamard demo")
+    page = demo(
+        request.output, request.algorithm, request.env, request.steps, request.seeds, request.jobs
+    )
+    if page is None:
+        print("stopped and saved; run the same command again to continue")
         return INTERRUPTED
     print(f"\nOpen {page} in a browser.")
     return 0

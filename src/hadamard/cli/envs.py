@@ -11,10 +11,10 @@ from hadamard.cli.common import WRONG
 def main(words: list[str]) -> int:
     """Run the command."""
     if words:
-        print("usage: hadamard envs\n\nList the suites and their tasks.")
+        print("usage: hadamard envs\n\nList the environment suites and their tasks.")
         return 0 if words[0] in ("-h", "--help") else WRONG
-    for suite, text in envs.suites().items():
-        print(f"{suite}: {text}")
+    for suite, description in envs.suites().items():
+        print(f"{suite}: {description}")
         trouble = envs.trouble(suite)
         if trouble is not None:
             print(f"  {trouble}")
@@ -24,7 +24,8 @@ def main(words: list[str]) -> int:
 
 
 def _columns(names: Sequence[str], width: int = 96) -> str:
-    widest = max(map(len, names)) + 2
-    per_line = max(1, width // widest)
+    """Arrange names in lines of equally wide columns."""
+    column = max(map(len, names)) + 2
+    per_line = max(1, width // column)
     lines = [names[i : i + per_line] for i in range(0, len(names), per_line)]
-    return "\n".join("  " + "".join(f"{n:<{widest}}" for n in line).rstrip() for line in lines)
+    return "\n".join("  " + "".join(f"{n:<{column}}" for n in line).rstrip() for line in lines)

@@ -15,7 +15,7 @@ from hadamard.report.data.imported import ImportedCurve, read_curves
 from hadamard.report.data.runs import RunData, gather
 from hadamard.report.pages.comparison import overview, write_comparison
 from hadamard.report.pages.full_report import write_report
-from hadamard.report.statistics.normalise import NORMALISATIONS
+from hadamard.report.statistics.normalize import NORMALIZATIONS
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Report:
     """The plain page (.html), or the folder of the full report."""
     title: str = "Runs compared"
     """Its title."""
-    normalise: Literal["auto", *NORMALISATIONS] = "auto"  # type: ignore[valid-type]
+    normalize: Literal["auto", *NORMALIZATIONS] = "auto"  # type: ignore[valid-type]
     """The full report's scale to take tasks together on; auto: the paper's for the algorithm."""
     curves: Path | None = None
     """Curves of other methods for the full report: CSV with method, env, seed, step and score."""
@@ -48,9 +48,9 @@ def main(words: list[str]) -> int:
         raise UserError("nothing to compare: name run folders, or a folder that contains runs")
     runs, troubles = gather(asked.runs)
     if asked.output.suffix == ".html":
-        if asked.curves is not None or asked.normalise != "auto":
+        if asked.curves is not None or asked.normalize != "auto":
             raise UserError(
-                "--curves and --normalise are of the full report: name a folder with -o, not "
+                "--curves and --normalize are of the full report: name a folder with -o, not "
                 f"the page {asked.output}"
             )
         page = asked.output
@@ -60,7 +60,7 @@ def main(words: list[str]) -> int:
             raise UserError(f"{asked.output} is a file: name a page (.html) or a folder")
         page = write_report(
             asked.output, runs, asked.title, _default_settings(), troubles,
-            normalisation=None if asked.normalise == "auto" else asked.normalise,
+            normalization=None if asked.normalize == "auto" else asked.normalize,
             curves=[] if asked.curves is None else _curves(asked.curves, runs),
         )  # fmt: skip
     print(f"wrote {page} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
@@ -89,7 +89,7 @@ def _default_settings() -> Callable[[str, str], dict[str, Any]] | None:
     """Return what tells an algorithm's defaults, for shorter commands; None without torch."""
     try:
         from hadamard.core.config import to_dict
-        from hadamard.train import default_spec
+        from hadamard.training.start import default_spec
     except ImportError:
         return None
     return lambda algorithm, env: to_dict(default_spec(algorithm, env))

@@ -8,65 +8,69 @@ from typing import Annotated
 
 import tyro
 
-from hadamard.cli.common import INTERRUPTED, parse
-from hadamard.experiments import drawing, reproduce
+from hadamard.cli.common import parse
+from hadamard.core.stopping import INTERRUPTED
+from hadamard.experiments import reproduce
+from hadamard.experiments.drawing import DrawingOptions, draw
 from hadamard.experiments.paper import listing
-from hadamard.experiments.sweep import Options
+from hadamard.experiments.sweep.options import Options
 
 
 @dataclass(frozen=True)
 class _Reproduce:
-    """Make the paper's figures and tables: train what they need, then draw them.
+    """Make the paper's figures and tables: train the runs they need, then draw them.
 
-    Each ends as a folder of its name: the figure (SVG, PNG, PDF), its tables (CSV, LaTeX) and a
-    page with the paper's numbers and claims beside ours. Runs that several need are made once,
-    finished ones not again. --draw trains nothing and draws what is there.
+    Each figure or table is written to a folder of its name: the figure (SVG, PNG, PDF), its tables
+    (CSV, LaTeX) and a page with the paper's numbers and claims beside ours. A run that several
+    experiments need is trained once, and a finished run is not trained again. With --draw nothing
+    is trained.
     """
 
     options: Annotated[Options, tyro.conf.arg(name="")]
-    drawing: Annotated[drawing.Options, tyro.conf.arg(name="")]
+    drawing: Annotated[DrawingOptions, tyro.conf.arg(name="")]
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Figures and tables by their names, or all."""
+    """Names of figures and tables, or all; --list shows them."""
     list: bool = False
-    """Only list the experiments, one a line: name, place in the paper, what it shows."""
+    """List the experiments and do nothing else: name, place in the paper, what each shows."""
     scale: str = "smoke"
-    """smoke: seconds a run, to see that all works; minatar: a laptop; paper: as published;
+    """How large the experiments are.
+    smoke: seconds a run, to see that everything works; minatar: for a laptop; paper: as published;
     minatar-full: MinAtar's games at published budgets, ten seeds."""
     folder: Path = Path("runs/paper")
-    """Where the runs go, in a folder named after the scale."""
+    """Folder for the runs, which go into a subfolder named after the scale."""
     seeds: int | None = None
-    """How many seeds; by default as many as the scale has."""
+    """How many seeds are trained; by default as many as the scale has."""
     tasks: str = ""
-    """Only these tasks, with commas between them."""
+    """Only these tasks, separated by commas."""
     share: float = 1.0
-    """How much of the scale's steps a run is trained for.
-    Schedules, warm-up, logging and diagnoses shrink along."""
+    """The share of the scale's steps that every run is trained for, above 0 and at most 1.
+    Schedules, warm-up and the intervals of logging and diagnoses are shortened likewise."""
     until: int | None = None
-    """Stop every run after this many steps, with its full-length schedules.
-    A later call with more steps carries on, one without this to the end."""
+    """Stop every run after this many steps, with the schedules of its full length.
+    A later call with more steps continues it, a call without --until trains it to the end."""
     dry_run: bool = False
-    """Only print the grid, how many runs are finished, and what the rest would take here."""
+    """Train nothing: print the runs, how many are finished, and what the rest takes here."""
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    asked = parse(_Reproduce, words, "hadamard reproduce")
-    if asked.list:
+    flags = parse(_Reproduce, words, "hadamard reproduce")
+    if flags.list:
         print(listing())
         return 0
-    tasks = tuple(asked.tasks.split(",")) if asked.tasks else ()
-    wanted = reproduce.Asked(
-        asked.names, asked.scale, asked.folder, asked.seeds, tasks, asked.share, asked.until
+    tasks = tuple(flags.tasks.split(",")) if flags.tasks else ()
+    request = reproduce.Request(
+        flags.names, flags.scale, flags.folder, flags.seeds, tasks, flags.share, flags.until
     )
-    if asked.dry_run:
-        print(reproduce.dry_run(wanted, asked.options))
+    if flags.dry_run:
+        print(reproduce.dry_run(request, flags.options))
         return 0
-    asked.drawing.check()
-    code = 0
-    if not asked.drawing.draw:
-        code = reproduce.make_runs(wanted, asked.options).code
-        if code == INTERRUPTED:
-            return code
-    for page in drawing.draw(wanted, asked.drawing):
+    flags.drawing.check()
+    exit_code = 0
+    if not flags.drawing.draw:
+        exit_code = reproduce.train_runs(request, flags.options).exit_code
+        if exit_code == INTERRUPTED:
+            return exit_code
+    for page in draw(request, flags.drawing):
         print(f"wrote {page}")
-    return code
+    return exit_code

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from hadamard import envs
 from hadamard.cli.common import UserError, parse
 from hadamard.cli.train import spec_from
-from hadamard.experiments import grid, sweep
+from hadamard.core.config import RunSpec, flattened, overridden
+from hadamard.core.identity import VARIANTS, variant
+from hadamard.experiments import grid
+from hadamard.experiments.sweep import Options, launch
+from hadamard.experiments.sweep.launchers import check_jobs
+from hadamard.experiments.sweep.status import run_state
 
 
 @dataclass(frozen=True)
 class _Sweep:
-    """Train every variant on every environment with every seed, many runs at a time.
+    """Train every variant on every environment with every seed, several runs at a time.
 
-    Finished runs are skipped, interrupted ones gone on with, failed ones tried again. What follows
-    a lone -- goes to every run: hadamard sweep dqn --seeds 3 -- --train.steps 200000
+    Finished runs are skipped, interrupted ones resumed, failed ones tried again. Options after a
+    lone -- go to every run: hadamard sweep dqn --seeds 3 -- --train.steps 200000
     """
 
     algorithm: tyro.conf.Positional[str]
     """The algorithm."""
-    options: Annotated[sweep.Options, tyro.conf.arg(name="")]
+    options: Annotated[Options, tyro.conf.arg(name="")]
     envs: str = "minatar/breakout"
     """Environments, with commas between them."""
-    variants: str = "relu,tanh,tanh+hr"
-    """Of baseline, relu, tanh, tanh+layernorm, hr, tanh+hr, relu+hr, 2hr, widened, crelu, redo."""
+    variants: Annotated[str, tyro.conf.arg(help=f"Some of {', '.join(VARIANTS)}.")] = (
+        "relu,tanh,tanh+hr"
+    )
     seeds: str = "5"
-    """How many seeds (5), a range (5-9) or a list (3,7)."""
+    """A number of seeds (5), a range (5-9) or a list (3,7)."""
     folder: Path | None = None
-    """Where the run folders go; by default runs/ALGORITHM."""
+    """Folder for the run folders; by default runs/ALGORITHM."""
     dry_run: bool = False
-    """Only print the grid and what state each run is in."""
+    """Only print the grid and the state of each run."""
 
 
 def main(words: list[str]) -> int:
@@ -42,29 +49,48 @@ def main(words: list[str]) -> int:
     cut = words.index("--") if "--" in words else len(words)
     flags = words[cut + 1 :]
     asked = parse(_Sweep, words[:cut], "hadamard sweep")
-    variants = asked.variants.split(",")
-    own = dict.fromkeys(("env", "seed", "run_dir"), "the sweep")
-    own |= {field: f"the variant {name}" for name in variants for field in grid.variant(name)}
-    for name, owner in own.items():
-        flag = f"--{name.replace('_', '-')}"
-        if any(word.partition("=")[0].replace("--redo.no-", "--redo.") == flag for word in flags):
-            raise UserError(f"{flag} is what {owner} sets: leave it out after --")
+    variants = {name: variant(name) for name in asked.variants.split(",")}
+    environments = asked.envs.split(",")
+    _refuse_conflicts(flags, variants)
+    # The remedies of variants, chosen here so that the flags may have settings of them.
+    remedies = ",".join(dict.fromkeys(v["remedy"] for v in variants.values() if "remedy" in v))
+    chosen = ["--remedy", remedies] if remedies else []
+
+    def spec_on(env: str) -> RunSpec[Any]:
+        return spec_from(asked.algorithm, ["--env", env, *chosen, *flags])
+
+    def without_remedies(env: str) -> RunSpec[Any]:
+        spec: RunSpec[Any] = overridden(spec_on(env), {"remedy": "none"})
+        return spec
+
     jobs = grid.grid(
         asked.algorithm,
-        asked.envs.split(","),
-        variants,
+        environments,
+        asked.variants.split(","),
         grid.seeds_from(asked.seeds),
         asked.folder or Path("runs") / asked.algorithm,
-        base=lambda env: spec_from(asked.algorithm, ["--env", env, *flags]),
+        overrides=flattened(spec_on(environments[0]).remedies) if remedies else None,
+        base=without_remedies if remedies else spec_on,
     )
-    for env in asked.envs.split(","):
-        envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by every run
+    for env in environments:
+        envs.make(env, 0, 1).close()  # a wrong name is an error here, not in every run
     if asked.dry_run:
         asked.options.check()
-        sweep.check(jobs)
-        print("\n".join(f"{sweep.state(job):<12}{job.path}" for job in jobs))
+        check_jobs(jobs)
+        print("\n".join(f"{run_state(job):<12}{job.path}" for job in jobs))
         print(f"{len(jobs)} runs of {jobs[0].spec.train.horizon:,} steps")
         return 0
-    summary = sweep.launch(jobs, asked.options)
+    summary = launch(jobs, asked.options)
     print(summary)
-    return summary.code
+    return summary.exit_code
+
+
+def _refuse_conflicts(flags: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse flags for settings that the sweep or one of its variants sets."""
+    owners = dict.fromkeys(("env", "seed", "run_dir"), "the sweep")
+    owners |= {field: f"the variant {name}" for name in variants for field in variants[name]}
+    given = {flag.partition("=")[0] for flag in flags}
+    for field, owner in owners.items():
+        flag = f"--{field.replace('_', '-')}"
+        if flag in given:
+            raise UserError(f"{flag} is set by {owner}: leave it out after --")

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any
 
 import tyro
 
-from hadamard import train
-from hadamard.cli.algos import algorithms, listing
-from hadamard.cli.common import INTERRUPTED, UserError, parse, value_of
-from hadamard.core import discover
+from hadamard.cli.algos import listing
+from hadamard.cli.common import UserError, parse, value_of
+from hadamard.core import discover, remedies
 from hadamard.core.config import RunSpec, SeedsSpec
-from hadamard.progress import duration
-from hadamard.trainer import ALGORITHMS, Interrupted
+from hadamard.core.discover import ALGORITHMS, REMEDIES
+from hadamard.core.stopping import INTERRUPTED
+from hadamard.text import duration
+from hadamard.training import start
+from hadamard.training.trainer import Interrupted
 
 
 def main(words: list[str]) -> int:
@@ -25,20 +27,20 @@ def main(words: list[str]) -> int:
         return _train_help()
     if words[0] == "--resume" or words[0].startswith("--resume="):
         paths, until = _paths_and_until([words[0].partition("=")[2], *words[1:]])
-        return _run_training(lambda: train.resume_together(paths, until=until), paths)
+        return _run_training(lambda: start.resume_together(paths, until=until), paths)
     algorithm, rest = words[0], words[1:]
     if algorithm.startswith("-"):
         raise UserError(
-            "say which algorithm first: hadamard train ALGORITHM [options]; "
-            f"there are: {', '.join(algorithms())}"
+            "name the algorithm first: hadamard train ALGORITHM [options]; "
+            f"there are: {', '.join(discover.names(ALGORITHMS))}"
         )
     specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
-    names = [spec.run_dir or train.default_run_dir(algorithm, spec) for spec in specs]
-    return _run_training(lambda: train.train_together(algorithm, specs), names)
+    names = [spec.run_dir or start.default_run_dir(algorithm, spec) for spec in specs]
+    return _run_training(lambda: start.train_together(algorithm, specs), names)
 
 
 def _paths_and_until(words: Sequence[str]) -> tuple[list[str], int | None]:
-    """Read what follows --resume: run folders, and --until N among them."""
+    """Return the run folders after --resume, and the number after --until."""
     usage = "usage: hadamard train --resume RUN... [--until N] (a run keeps its other settings)"
     paths: list[str] = []
     until: int | None = None
@@ -61,35 +63,66 @@ def _paths_and_until(words: Sequence[str]) -> tuple[list[str], int | None]:
 
 
 def spec_from(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
-    """Return the settings that flags ask for; the suite's own defaults fill the rest."""
+    """Return a run's settings: those in the words, and defaults for its algorithm and suite."""
     spec: RunSpec[Any] = _spec_of_kind(RunSpec, algorithm, words)
     return spec
 
 
 def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
-    default = train.default_spec(algorithm, value_of("--env", words))
-    return parse(
-        kind[module.Config],
+    remedy = value_of("--remedy", words) or "none"
+    configs = remedies.configs(remedy, {})
+    _refuse_unused(words, configs)
+    default = start.default_spec(algorithm, value_of("--env", words))
+    defaults = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    options = _with_remedies(kind[module.Config], configs)
+    parsed = parse(
+        options,
         words,
         f"hadamard train {algorithm}",
-        default=kind(**{name: getattr(default, name) for name in default.__dataclass_fields__}),
+        default=options(**{**defaults, **configs, "remedy": remedy}),
         description=module.__doc__,
     )
+    values = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(kind)}
+    settings = {name: dataclasses.asdict(getattr(parsed, name)) for name in configs}
+    return kind(**{**values, "remedies": settings})
+
+
+def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
+    """Return a class of settings that also has each remedy's, such as ``--redo.tau``."""
+    known = ", ".join(discover.names(REMEDIES))
+    explained = (
+        "Interventions during training: none, or names with commas between them. There are: "
+        f"{known}. --remedy NAME --help shows the remedy's settings."
+    )
+    fields: list[Any] = [
+        ("remedy", Annotated[str, tyro.conf.arg(help=explained)], "none"),
+        ("remedies", Annotated[Any, tyro.conf.Suppress], dataclasses.field(default_factory=dict)),
+    ]
+    fields += [(name, type(config), config) for name, config in configs.items()]
+    return dataclasses.make_dataclass("Options", fields, bases=(kind,), frozen=True)
+
+
+def _refuse_unused(words: Sequence[str], chosen: Collection[str]) -> None:
+    """Refuse settings of remedies that are not chosen."""
+    for word in words:
+        section, dot, setting = word.partition("=")[0].removeprefix("--").partition(".")
+        if dot and section in discover.names(REMEDIES) and section not in chosen:
+            raise UserError(remedies.not_chosen(section, setting))
 
 
 def _run_training(work: Callable[[], list[dict[str, Any]]], names: Sequence[str]) -> int:
     try:
         summaries = work()
     except Interrupted as stopped:
-        print(f"stopped and saved; go on with: hadamard train --resume {' '.join(stopped.args)}")
+        print(f"stopped and saved; continue with: hadamard train --resume {' '.join(stopped.args)}")
         return INTERRUPTED
     for name, summary in zip(names, summaries, strict=True):
         score, greedy = summary["score"], summary["greedy_score"]
-        told = "no episode ended" if score is None else f"score {score:.2f} (last 100 episodes)"
-        told += "" if greedy is None else f", greedy {greedy:.2f}"
-        which = f"{name}: " if len(names) > 1 else ""
-        print(f"{which}done: {summary['steps']:,} steps, {told}, {duration(summary['seconds'])}")
+        result = "no episode ended" if score is None else f"score {score:.2f} (last 100 episodes)"
+        result += "" if greedy is None else f", greedy {greedy:.2f}"
+        run = f"{name}: " if len(names) > 1 else ""
+        print(f"{run}done: {summary['steps']:,} steps, {result}, {duration(summary['seconds'])}")
     return 0
 
 
@@ -99,17 +132,18 @@ def _train_help() -> int:
         "       hadamard train ALGORITHM --seeds 5 [options]\n"
         "       hadamard train --resume RUN... [--until N]\n"
     )
-    print(textwrap.indent(listing(), "  "))
+    print(textwrap.indent(listing(ALGORITHMS), "  "))
+    print("\nRemedies (--remedy NAME; --remedy NAME --help shows a remedy's own options):\n")
+    print(textwrap.indent(listing(REMEDIES), "  "))
     print(
         "\nhadamard train ALGORITHM --help also shows the algorithm's own options (--algo.*) and "
-        "its\ndefaults. SIGTERM and SIGINT save and exit with code 75. Options of every "
-        "algorithm:\n"
+        f"its\ndefaults. SIGTERM and SIGINT save and exit with code {INTERRUPTED}. Options of "
+        "every algorithm:\n"
     )
 
-    @dataclass(frozen=True)
-    class Shared(SeedsSpec[None]):
-        algo: tyro.conf.Suppress[None] = None
-
+    without_algorithm = [("algo", Annotated[Any, tyro.conf.Suppress], None)]
+    every = _with_remedies(SeedsSpec[Any], {})
+    shared = dataclasses.make_dataclass("Shared", without_algorithm, bases=(every,), frozen=True)
     with contextlib.suppress(SystemExit):
-        parse(Shared, ["--help"], "hadamard train ALGORITHM", description="")
+        parse(shared, ["--help"], "hadamard train ALGORITHM", description="")
     return 0

@@ -1,8 +1,8 @@
-"""Checkpoints: tensors in safetensors, everything else in JSON; nothing is ever unpickled.
+"""Checkpoints: tensors in safetensors, everything else in JSON; never pickle.
 
-A checkpoint is a folder ``checkpoints/step-000000123456``. It is written under another name,
-brought to the disk and renamed, so it is there whole or not at all; a manifest holds the checksum
-of each file. The newest two are kept, and when the newest is damaged the other one is used.
+A checkpoint is a folder ``checkpoints/step-000000123456``. It is written under a temporary name,
+synced to the disk and renamed, so it exists whole or not at all. A manifest holds the checksum of
+each file. The newest two are kept; if the newest is damaged, the other one is used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hadamard.core import renamed
 from hadamard.core.run import sync_folder
 from hadamard.core.types import State
 
@@ -28,14 +29,14 @@ _TENSOR, _ARRAY, _ITEMS, _TUPLE = "__tensor__", "__array__", "__items__", "__tup
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint is missing, damaged or of another run."""
+    """A checkpoint is missing, damaged or belongs to another run."""
 
 
 def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
     """Save all parts at a step and drop checkpoints beyond the newest two.
 
-    A part with ``save_increment`` (a replay) writes what is new of its bulk to a folder that
-    outlives the single checkpoint; all others are saved by their ``state_dict``.
+    A part with ``save_increment`` (a replay) writes only what is new, to a folder that all
+    checkpoints share. All other parts are saved by their ``state_dict``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".part-*"):
@@ -59,7 +60,7 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
         shutil.rmtree(final)
     os.replace(temporary, final)
     sync_folder(folder)
-    # A run that fell back from a damaged checkpoint saves at earlier steps than that one's.
+    # Checkpoints of later steps are damaged ones, from which the run fell back.
     kept = [path for path in _newest_first(folder) if path.name <= final.name][:KEPT]
     for other in set(_newest_first(folder)) - set(kept):
         shutil.rmtree(other)
@@ -68,7 +69,7 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
             try:
                 saved = [_saved_part(kept, name) for kept in _newest_first(folder)]
             except (OSError, ValueError, KeyError):
-                continue  # what a damaged checkpoint needs is not known: remove nothing
+                continue  # keep all files: a damaged checkpoint does not say what it needs
             part.prune(folder / name, saved)
     return final
 
@@ -76,9 +77,9 @@ def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
 def load(folder: Path, parts: Mapping[str, Any]) -> tuple[int, list[str]]:
     """Restore all parts from the newest whole checkpoint.
 
-    Returns its step, and a line for each damaged checkpoint that was passed over.
+    Returns its step, and a message for each damaged checkpoint that was skipped.
     """
-    troubles: list[str] = []
+    damaged: list[str] = []
     for path in _newest_first(folder):
         try:
             step, state = read(path)
@@ -93,15 +94,15 @@ def load(folder: Path, parts: Mapping[str, Any]) -> tuple[int, list[str]]:
                 else:
                     part.load_state_dict(state[name])
         except CheckpointError as error:
-            troubles.append(str(error))
+            damaged.append(str(error))
             continue
-        return step, troubles
-    found = "; ".join(troubles) or f"there is no checkpoint in {folder}"
-    raise CheckpointError(f"nothing to resume from: {found}")
+        return step, damaged
+    reason = "; ".join(damaged) or f"there is no checkpoint in {folder}"
+    raise CheckpointError(f"nothing to resume from: {reason}")
 
 
 def read(path: Path) -> tuple[int, State]:
-    """Return the step and the state of one checkpoint, verified."""
+    """Return the step and the state of one checkpoint, after checking its files."""
     try:
         digests = json.loads((path / "manifest.json").read_text())
         for name, digest in digests.items():
@@ -111,20 +112,20 @@ def read(path: Path) -> tuple[int, State]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     tensors = read_tensors(path / "tensors.safetensors")
-    return plain["step"], _decode(plain["parts"], tensors)
+    return plain["step"], renamed.checkpoint(_decode(plain["parts"], tensors))
 
 
 def newest(folder: Path) -> Path:
     """Return the newest whole checkpoint, with a warning if a newer one is damaged."""
-    troubles: list[str] = []
+    damaged: list[str] = []
     for path in _newest_first(folder):
         try:
             read(path)
         except CheckpointError as error:
-            troubles.append(str(error))
+            damaged.append(str(error))
             continue
-        for trouble in troubles:
-            warnings.warn(f"an older checkpoint is used: {trouble}", stacklevel=2)
+        for message in damaged:
+            warnings.warn(f"an older checkpoint is used: {message}", stacklevel=2)
         return path
     raise CheckpointError(f"there is no whole checkpoint in {folder}")
 
@@ -136,14 +137,14 @@ def checksum(path: Path) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors to a new file, bring it to the disk and return its checksum."""
-    from safetensors.torch import save as serialise
+    """Write tensors to a new file on the disk and return its checksum."""
+    from safetensors.torch import save as serialize
 
-    return _write_bytes(path, serialise({name: _own(t) for name, t in tensors.items()}))
+    return _write_bytes(path, serialize({name: _without_sharing(t) for name, t in tensors.items()}))
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """Return a tensor in memory of its own: branches of a Hadamard layer are views of one."""
+def _without_sharing(tensor: Tensor) -> Tensor:
+    """Copy a view: the branches of a Hadamard layer share one tensor, safetensors refuses that."""
     tensor = tensor.detach().cpu().contiguous()
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
@@ -176,13 +177,14 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _saved_part(path: Path, name: str) -> State:
-    part: State = json.loads((path / "state.json").read_text())["parts"][name]
+    parts = renamed.checkpoint(json.loads((path / "state.json").read_text())["parts"])
+    part: State = parts[name]
     return part
 
 
 def _encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Replace tensors by their names in the safetensors file; refuse what JSON cannot hold."""
-    while path in tensors:  # keys such as 0 and "0" look alike
+    """Move tensors to ``tensors`` and leave their names; refuse what JSON cannot hold."""
+    while path in tensors:  # the keys 0 and "0" give the same path
         path += "'"
     if isinstance(value, Tensor):
         tensors[path] = value

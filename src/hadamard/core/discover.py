@@ -1,37 +1,73 @@
-"""The folder is the registry: a module is found by its name, and imported only when named."""
+"""Find algorithms and remedies by the names of their modules; only a chosen one is imported."""
 
 from __future__ import annotations
 
-import difflib
+import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
+
+from hadamard.text import unknown
+
+ALGORITHMS, REMEDIES = "hadamard.algos", "hadamard.plasticity"
 
 
 def names(package: str) -> tuple[str, ...]:
-    """Return the modules of a package that are there to be chosen.
+    """Return the names of a package's modules; those that begin with _ are its own business.
 
     Examples:
         >>> names("hadamard.algos")
         ('dqn', 'mrq', 'ppo', 'pqn', 'simbav2')
     """
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    found = pkgutil.iter_modules(spec.submodule_search_locations)
-    return tuple(sorted(info.name for info in found))
+    modules = pkgutil.iter_modules(_folders(package))
+    return tuple(sorted(info.name for info in modules if not info.name.startswith("_")))
 
 
-def find(package: str, name: str, what: str) -> ModuleType:
-    """Import a package's module by name; an unknown name gets the nearest ones."""
+def find(package: str, name: str, kind: str) -> ModuleType:
+    """Import a package's module; an unknown name is an error that lists the nearest names."""
     known = names(package)
     if name not in known:
-        raise ValueError(unknown(what, name, known))
+        raise ValueError(unknown(kind, name, known))
     return importlib.import_module(f"{package}.{name}")
 
 
-def unknown(what: str, name: str, known: tuple[str, ...]) -> str:
-    """Say that a name is not known, which ones are near, and which there are."""
-    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-    return f"unknown {what} {name!r}{hint} Known: {', '.join(known)}"
+def summary(package: str, name: str) -> str:
+    """Return the first line of a module's docstring, without importing it; "" if there is none.
+
+    Examples:
+        >>> summary("hadamard.algos", "ppo")
+        'PPO: clipped policy gradients with generalized advantages.'
+    """
+    for folder in _folders(package):
+        path = Path(folder, f"{name}.py")
+        if path.is_file():
+            return _first_line(path)
+    return ""
+
+
+def title(package: str, name: str) -> str:
+    """Return what papers call an algorithm or a remedy: the words before its summary's colon.
+
+    A name without a module, such as that of a run made elsewhere, is returned as it is.
+
+    Examples:
+        >>> title("hadamard.algos", "mrq"), title("hadamard.plasticity", "redo")
+        ('MR.Q', 'ReDo')
+    """
+    words, colon, _ = summary(package, name).partition(":")
+    return words if colon else name
+
+
+@functools.cache
+def _first_line(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]
+
+
+def _folders(package: str) -> Sequence[str]:
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or ()) if spec is not None else []

@@ -1,4 +1,4 @@
-"""What a run trains on: the device, how it computes there, and its name."""
+"""The machine a run trains on: choosing the device, PyTorch's settings, and its description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hadamard.core.config import TrainSpec
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device asked for, or the best one for ``auto``."""
+    """Return the device with this name; for ``auto``, the GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -28,52 +28,52 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"--device {name}: torch sees no such GPU here; use --device cpu")
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # streams and graphs are the current device's
+        torch.cuda.set_device(device)  # streams and graphs use the current device
     return device
 
 
 @contextmanager
-def computing(train: TrainSpec, device: torch.device) -> Iterator[None]:
-    """Set PyTorch up as a run asks for, and back to what it was."""
-    _keep_memory()
-    before = (
+def torch_settings(train: TrainSpec, device: torch.device) -> Iterator[None]:
+    """Apply a run's PyTorch settings inside the block, and restore the earlier ones afterwards."""
+    _keep_freed_memory()
+    earlier = (
         torch.get_num_threads(),
         torch.get_float32_matmul_precision(),
         torch.backends.cudnn.benchmark,
     )
     on_gpu = device.type == "cuda"
-    # Beside a GPU, threads that wait for work would only take cores from the environments.
-    threads = train.threads or (1 if on_gpu else before[0])
-    _compute(threads, "high" if train.tf32 and on_gpu else "highest", train.conv_search and on_gpu)
+    # With a GPU, more CPU threads would only take cores from the environments.
+    threads = train.threads or (1 if on_gpu else earlier[0])
+    _apply(threads, "high" if train.tf32 and on_gpu else "highest", train.conv_search and on_gpu)
     try:
         yield
     finally:
-        _compute(*before)
+        _apply(*earlier)
 
 
-def _compute(threads: int, precision: str, conv_search: bool) -> None:
+def _apply(threads: int, precision: str, conv_search: bool) -> None:
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = conv_search
 
 
 @functools.cache
-def _keep_memory() -> None:
-    """Let glibc keep memory that is freed, which the next update asks for again.
+def _keep_freed_memory() -> None:
+    """Let glibc keep freed memory for the next update.
 
-    By default it hands large blocks back to the system, and every page of new ones is a trap into
-    the kernel, thousands in an update. Other C libraries are left alone.
+    By default it returns large blocks to the system. Allocating them again costs a page fault per
+    page, thousands per update. Other C libraries are not changed.
     """
     if platform.libc_ver()[0] != "glibc":
         return
     mallopt = ctypes.CDLL(None).mallopt
-    trim_threshold, mmap_threshold = -1, -3  # as malloc.h numbers them
-    mallopt(mmap_threshold, 32 << 20)  # the most it takes: larger blocks are still handed back
+    trim_threshold, mmap_threshold = -1, -3  # the numbers in malloc.h
+    mallopt(mmap_threshold, 32 << 20)  # the maximum: larger blocks are still returned
     mallopt(trim_threshold, 1 << 30)
 
 
 def describe(device: torch.device) -> str:
-    """Name the GPU, or the processor and how many cores this process may use."""
+    """Return the GPU's name, or the processor's name and the number of cores we may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Random numbers whose state is a part of the checkpoint."""
+"""Random generators and counters that are saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hadamard.core.types import State
 
 
 def child_seed(seed: int, *purpose: int) -> int:
-    """Return a seed of its own for each purpose, so that streams never coincide."""
+    """Return a different seed for each purpose, so that random streams never coincide."""
     return int(np.random.SeedSequence([seed, *purpose]).generate_state(1)[0])
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw on the CPU from a known global state inside, and leave the outside as it was."""
+    """Seed PyTorch's global CPU generator inside the block, and restore its state afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
         yield
 
 
 class Random:
-    """A generator that can be saved, on the CPU unless a captured graph draws from it."""
+    """A generator that can be saved; on the CPU, except for those a CUDA graph draws from."""
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
         self.generator = torch.Generator(device).manual_seed(seed)
@@ -37,21 +37,21 @@ class Random:
         return {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state: State) -> None:
-        """Return to a saved state; one of another kind of device only seeds this generator."""
+        """Restore a saved state. One from another kind of device is only used as a seed."""
         saved = state["generator"].cpu()
         if len(saved) == len(self.generator.get_state()):
             self.generator.set_state(saved)
             return
         warnings.warn(
-            "the run was on another kind of device: it goes on with other random numbers than it "
-            "would have there",
+            "the run was started on another kind of device and continues with different random "
+            "numbers on this one",
             stacklevel=2,
         )
         self.generator.manual_seed(zlib.crc32(saved.numpy().tobytes()))
 
 
 class Counters:
-    """Named whole numbers as a part of the checkpoint."""
+    """Named integers that are saved in checkpoints."""
 
     def __init__(self, **values: int) -> None:
         self.values = values
@@ -63,9 +63,9 @@ class Counters:
         self.values[name] = value
 
     def state_dict(self) -> State:
-        """Return the numbers."""
+        """Return the counters."""
         return dict(self.values)
 
     def load_state_dict(self, state: State) -> None:
-        """Return to saved numbers."""
+        """Restore saved counters."""
         self.values.update(state)

@@ -1,13 +1,13 @@
-"""A run is a folder: training writes it, analysis extends it, reports only read it.
+"""A run is a folder: training writes it, reports only read it.
 
-    config.json      the resolved settings, versions and commit; written first
+    config.json      all settings, package versions and the commit; written first
     episodes.jsonl   one row for each finished training episode
-    train.jsonl      losses and schedules
-    eval.jsonl       greedy episodes played beside training
+    train.jsonl      losses and scheduled values
+    eval.jsonl       greedy episodes: of evaluations, or played beside training
     health.jsonl     diagnoses of the network's hidden representations
-    kde.jsonl        densities of 16 neurons, at the checkpoints
-    timing.jsonl     where the time went; the one stream that differs between equal runs
-    checkpoints/     the newest two
+    kde.jsonl        densities of 16 neurons, at the first diagnosis after each checkpoint
+    timing.jsonl     seconds by part of the work; the only stream that differs between equal runs
+    checkpoints/     the newest two checkpoints
     DONE             the closing summary
 
 Reading a run needs neither torch nor the algorithm's module.
@@ -27,18 +27,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
-PROTOCOL = 2
-"""What a run's settings mean in training: resets, schedules, constants that are no setting.
+from hadamard.core import renamed
 
-It is recorded in config.json; runs without it are of protocol 1. It rises with every change after
-which equal settings give other results, so that a run is never carried on under other rules, and
-runs of two protocols are not pooled as one. What only changes rounding or speed leaves it alone.
+PROTOCOL = 2
+"""Version of the training rules that are not settings: resets, schedules, constants.
+
+It is recorded in config.json; runs without it have protocol 1. It rises with every change after
+which equal settings give different results. A run is never continued under another protocol, and
+reports never pool runs of two protocols. Changes of rounding or speed alone do not raise it.
 
 2: PQN's learning rate falls with every update and its exploration with every rollout; the epsilon
 of LayerNorm is 1e-6; episodes begin as in the public baselines; PQN is scored by greedy games.
 """
 FORMAT = 2
-"""What a checkpoint's weights mean; 1 (unnamed) flattened images channel by channel."""
+"""Version of the weights' layout in checkpoints. Format 1 flattened images channel by channel."""
 STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
 _PACKAGES = (
     "hadamard-rl",
@@ -53,11 +55,11 @@ _PACKAGES = (
 
 
 class RunError(RuntimeError):
-    """A run folder cannot be used as asked; the message says why and what to do."""
+    """A run folder cannot be used as requested; the message says why and what to do."""
 
 
 class InUse(RunError):
-    """Another process trains in the folder."""
+    """Another process is training in the folder."""
 
 
 class Run:
@@ -73,9 +75,10 @@ class Run:
         """Start a run in a new or empty folder."""
         run = cls(path)
         if (run.path / "config.json").exists():
-            raise RunError(_taken(run, config))
-        begun = {run.path / "lock", run.path / ".config.json.part"}  # all of it, before a crash
-        if run.path.exists() and (not run.path.is_dir() or set(run.path.iterdir()) - begun):
+            raise RunError(_already_exists(run, config))
+        # A crash before config.json is complete leaves these two files.
+        leftovers = {run.path / "lock", run.path / ".config.json.part"}
+        if run.path.exists() and (not run.path.is_dir() or set(run.path.iterdir()) - leftovers):
             raise RunError(
                 f"{run.path} exists and is not a run: choose another --run-dir, or remove it"
             )
@@ -97,29 +100,30 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings the run was started with."""
+        """The settings the run was started with, under their present names."""
         try:
-            config: dict[str, Any] = json.loads((self.path / "config.json").read_text())
+            config = json.loads((self.path / "config.json").read_text())
         except ValueError as error:
             raise RunError(
                 f"{self.path / 'config.json'} is damaged ({error}): restore the file, or remove "
                 f"the folder {self.path} to run it anew"
             ) from error
-        return config
+        current: dict[str, Any] = renamed.config(config)
+        return current
 
     @property
     def protocol(self) -> int:
-        """The version of the rules it was trained under, see ``PROTOCOL``."""
+        """The version of the rules the run is trained under, see ``PROTOCOL``."""
         protocol: int = self.config.get("protocol", 1)
         return protocol
 
     def train_until(self, until: int) -> None:
-        """Record that the run goes on until a step, where it had ended before too."""
+        """Record the step the run is trained until, and that it is not finished."""
         config = self.config
         if config["spec"]["train"].get("until") != until:
             config["spec"]["train"]["until"] = until
             self._record(config)
-        # After that: if the process ends in between, how far the run is to go is not lost.
+        # Second, so that the new end is recorded even if the process dies in between.
         if self.done is not None:
             (self.path / "DONE").unlink()
             sync_folder(self.path)
@@ -141,7 +145,7 @@ class Run:
         write_atomically(self.path / "DONE", json.dumps(summary, indent=2) + "\n")
 
     def lock(self) -> None:
-        """Keep other processes from training in this folder, until this one ends."""
+        """Lock the folder for training until this process ends."""
         file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,21 +163,21 @@ class Run:
         self._lock = file
 
     def write(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append a row to a stream; it reaches the disk at the next ``flush``."""
+        """Append a row to a stream; it is written at the next ``flush``."""
         if stream not in self._writers:
             path = self.path / f"{stream}.jsonl"
             self._writers[stream] = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        self._writers[stream].write(json.dumps(_plain(row)) + "\n")
+        self._writers[stream].write(json.dumps(_to_json(row)) + "\n")
 
     def flush(self, *, to_disk: bool = False) -> None:
-        """Hand all rows to the system, with ``to_disk`` to the disk."""
+        """Write all rows; with ``to_disk``, wait until they are on the disk."""
         for file in self._writers.values():
             file.flush()
             if to_disk:
                 os.fsync(file.fileno())
 
     def rows(self, stream: str) -> Iterator[dict[str, Any]]:
-        """Read a stream; a last line torn by a crash is left out."""
+        """Read a stream, without a last line that a crash left incomplete."""
         path = self.path / f"{stream}.jsonl"
         if not path.exists():
             return
@@ -188,9 +192,9 @@ class Run:
                 yield row
 
     def cut(self, step: int, **earlier: int) -> None:
-        """Drop all rows after a step, so that a resumed run writes none twice.
+        """Drop all rows after a step, so that a resumed run writes no row twice.
 
-        Streams that are named are cut at a step of their own.
+        Keyword arguments name streams that are cut at another step.
         """
         for stream in STREAMS:
             path, last = self.path / f"{stream}.jsonl", earlier.get(stream, step)
@@ -199,7 +203,7 @@ class Run:
                 write_atomically(path, "".join(kept))
 
     def close(self) -> None:
-        """Close the streams and give the folder free."""
+        """Close the streams and unlock the folder."""
         for file in self._writers.values():
             file.close()
         self._writers.clear()
@@ -209,7 +213,7 @@ class Run:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader finds the old one or the new one, never a part."""
+    """Replace a file so that readers see the old or the new content, never a part of it."""
     part = path.with_name(f".{path.name}.part")
     with open(part, "w", encoding="utf-8") as file:
         file.write(text)
@@ -220,7 +224,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring a folder's entries to the disk, after a rename inside it."""
+    """Write a folder's entries to the disk, after a rename in it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -236,14 +240,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             lines += differences(before, after, f"{prefix}{key}.")
         elif before != after:
-            lines.append(f"  {prefix}{key}: {before!r} there, {after!r} asked for")
+            lines.append(f"  {prefix}{key}: {before!r} there, {after!r} here")
     return lines
 
 
-def _taken(run: Run, config: Mapping[str, Any]) -> str:
-    # The rest says how the run was made, not what it is.
-    here, asked = ({key: c.get(key) for key in ("algorithm", "spec")} for c in (run.config, config))
-    changed = [line for line in differences(here, asked) if not line.startswith(_UNTIL)]
+def _already_exists(run: Run, config: Mapping[str, Any]) -> str:
+    # Versions, commit and machine do not count.
+    old, new = ({key: c.get(key) for key in ("algorithm", "spec")} for c in (run.config, config))
+    changed = [line for line in differences(old, new) if not line.startswith(_UNTIL)]
     if changed:
         return "\n".join(
             [f"{run.path} holds a run with other settings:", *changed, "Choose another --run-dir."]
@@ -252,40 +256,40 @@ def _taken(run: Run, config: Mapping[str, Any]) -> str:
     train = (config.get("spec") or {}).get("train") or {}
     until = f" --until {train['until']}" if train.get("until") else ""
     return (
-        f"{run.path} {state} with these very settings: go on with "
+        f"{run.path} {state} with exactly these settings: continue it with "
         f"`hadamard train --resume {run.path}{until}`, or choose another --run-dir"
     )
 
 
-_UNTIL = "  spec.train.until: "  # how far a run is trained for now, which may be told anew
+_UNTIL = "  spec.train.until: "  # a run may be trained further
 
 
-def _plain(value: Any) -> Any:
-    """Replace what JSON has no word for: a float that is not finite becomes null."""
+def _to_json(value: Any) -> Any:
+    """Replace floats that are not finite, which JSON cannot hold, by null."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _commit() -> str | None:
     """Return the commit of the source tree this package runs from, None when it is installed.
 
-    It ends in -dirty when tracked files were changed since. For a copy of a tree without its
-    history, the variable HADAMARD_COMMIT names it.
+    It ends in -dirty if tracked files have changed. The variable HADAMARD_COMMIT names the commit
+    of a source tree that was copied without its history.
     """
     if named := os.environ.get("HADAMARD_COMMIT"):
         return named
@@ -293,7 +297,7 @@ def _commit() -> str | None:
     if not (source / ".git").exists():
         return None
     try:
-        told = subprocess.run(
+        described = subprocess.run(
             [
                 "git",
                 "-C",
@@ -311,4 +315,4 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout.strip() or None
+    return described.stdout.strip() or None

@@ -1,14 +1,16 @@
-"""Scores of games that end one by one: what a run's greedy games say at a moment."""
+"""How a run's score at a moment is computed from its games."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+SCORE_EPISODES = 100
+"""A run's training score is the mean of this many of its last episodes."""
 GREEDY_SHARE = 0.05
-"""The last part of the budget whose greedy games make the score."""
+"""The greedy score is the mean of the games in this last part of the budget, ..."""
 GREEDY_GAMES = 16
-"""Games that a score is the mean of at least, if there are as many."""
+"""... and of at least this many games, if there were as many."""
 
 
 def greedy_window_mean(

@@ -1,4 +1,4 @@
-"""Being asked to stop."""
+"""Signals that ask the program to stop, and the exit code that says it did."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+INTERRUPTED = 75
+"""Exit code of a program that was asked to stop and has saved its work.
+
+It is EX_TEMPFAIL of sysexits.h: running the same command again continues.
+"""
+
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Turn SIGTERM and SIGINT into a flag; a second SIGINT interrupts at once."""
-    asked: list[int] = []
+    """Turn SIGTERM and SIGINT into a flag; a SIGINT after that interrupts at once."""
+    received: list[int] = []
 
-    def ask(number: int, _frame: Any) -> None:
-        if asked and number == signal.SIGINT:
+    def handle(number: int, _frame: Any) -> None:
+        if received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     try:
-        old: Mapping[int, Any] = {n: signal.signal(n, ask) for n in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not in the main thread, where signals are somebody else's
+        old: Mapping[int, Any] = {
+            n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGINT)
+        }
+    except ValueError:  # only the main thread may set handlers
         old = {}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

@@ -1,7 +1,7 @@
-"""The contracts between environments, agents and the loop.
+"""The contracts between environments, agents and the training loop.
 
-An environment hands over tensors and the true successor of every state; an agent acts and
-observes; the loop knows neither's name.
+An environment returns tensors and the true successor of every state. An agent acts and observes.
+The training loop knows no environment and no algorithm by name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Metrics = Mapping[str, Tensor]
 Extra = Mapping[str, Tensor]
 State = dict[str, Any]
 AfterUpdate = Callable[[int, Tensor], None]
-"""Called with the number of updates so far and the observations of the last one."""
+"""Called after an update, with the number of updates so far and that update's observations."""
 
 
 class Episode(NamedTuple):
-    """A finished episode as it is reported: a whole game, its reward unclipped."""
+    """A finished episode as it is reported: a whole game, with unclipped rewards."""
 
     env: int
     score: float
@@ -33,25 +33,30 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What a learner may know of an environment."""
+    """What a learner may know about an environment."""
 
     obs_shape: tuple[int, ...]
     obs_dtype: torch.dtype
     num_actions: int = 0
-    """How many discrete actions there are; 0 where an action is a vector."""
+    """Number of discrete actions; 0 if an action is a vector."""
     frames: int = 1
     """Frames stacked along the first dimension of an observation, the newest last."""
     action_size: int = 0
-    """Numbers in an action, each in [-1, 1]; 0 where actions are discrete."""
+    """Length of a continuous action, each entry in [-1, 1]; 0 if actions are discrete."""
     max_steps: int = 0
-    """Steps after which an episode is truncated; 0 where there is no limit."""
+    """Steps after which an episode is truncated; 0 if there is no limit."""
     step_seconds: float = 0.0
-    """Seconds that pass in the environment's world in a step; 0 where its time has no unit."""
+    """Simulated seconds per step; 0 if the environment's time has no unit."""
 
     @property
     def continuous(self) -> bool:
         """Whether an action is a vector."""
         return self.action_size > 0
+
+    @property
+    def actions(self) -> Literal["discrete", "continuous"]:
+        """The kind of its actions."""
+        return "continuous" if self.continuous else "discrete"
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -60,51 +65,38 @@ class EnvSpec:
 
     @property
     def action_dtype(self) -> torch.dtype:
-        """Kind of number an action is made of."""
+        """Data type of an action."""
         return torch.float32 if self.continuous else torch.int64
-
-    def require(self, actions: Literal["discrete", "continuous"], algorithm: str) -> None:
-        """Refuse an environment whose actions an algorithm cannot choose."""
-        if self.continuous == (actions == "continuous"):
-            return
-        has = (
-            f"{self.action_size} continuous" if self.continuous else f"{self.num_actions} discrete"
-        )
-        other = "simbav2 or mrq" if self.continuous else "dqn, ppo or pqn"
-        raise ValueError(
-            f"{algorithm} needs {actions} actions and this environment has {has} ones: "
-            f"train {other} on it, or choose another --env"
-        )
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one action of every environment led to; all tensors lead with the environments.
+    """The outcome of one action in every environment; the first dimension is the environment.
 
-    Observations are on the learner's device. What else there is stays where the environments are:
-    a learner takes it along when it learns, which is cheaper than a little at every step. All of
-    it is to be read only: environments may go on from it, or hand it over again.
+    Observations are on the learner's device. Rewards and flags stay on the CPU and move in bulk
+    at learning time, which is cheaper than a small copy at every step. All tensors are read-only:
+    an environment may still use them, or return them again.
 
-    Where an episode ended, ``obs`` already is the first observation of the next one, and the
-    true successor waits in ``final_obs``: learn from ``next_obs``, act on ``obs``.
+    Where an episode ended, ``obs`` already is the first observation of the next episode, and
+    ``final_obs`` holds the true successor: learn from ``next_obs``, act on ``obs``.
     """
 
     obs: Tensor
-    """What to act on next."""
+    """Observations to act on next."""
     reward: Tensor
-    """What is learned from (clipped where the protocol clips), float32; on the CPU."""
+    """Rewards to learn from (clipped where the protocol clips), float32, on the CPU."""
     terminated: Tensor
-    """No value beyond this step: the task ended, or a life was lost; on the CPU."""
+    """No value beyond this step: the task ended or a life was lost. On the CPU."""
     truncated: Tensor
-    """A time limit ended the episode: bootstrap from ``next_obs``. Never with ``terminated``; on
-    the CPU."""
+    """A time limit ended the episode: bootstrap from ``next_obs``. Never together with
+    ``terminated``. On the CPU."""
     final_index: Tensor | None = None
-    """Which environments were reset after this step, or were led on by forced actions after a
-    lost life, on the CPU; None when none was."""
+    """Environments whose ``obs`` is not the true successor: they were reset, or continued by
+    forced actions after a lost life. On the CPU; None if there are none."""
     final_obs: Tensor | None = None
-    """Their true successors, in the order of ``final_index``."""
+    """The true successors of these environments, in the order of ``final_index``."""
     any_truncated: bool = False
-    """Whether any environment was truncated, known without asking the device."""
+    """Whether any environment was truncated; known without waiting for the device."""
     episodes: tuple[Episode, ...] = ()
 
     @property
@@ -124,40 +116,39 @@ class Stateful(Protocol):
         """Return the state as nested dicts and lists of tensors, arrays and plain values."""
 
     def load_state_dict(self, state: State, /) -> Any:
-        """Return to that state."""
+        """Restore that state."""
 
 
 class Incremental(Protocol):
-    """Something too large to be saved whole each time: it writes what is new to a folder."""
+    """A part too large to be saved whole every time: it saves what is new to a folder."""
 
     def save_increment(self, folder: Path, /) -> State:
-        """Write what is new since the last save; return the rest of the state."""
+        """Write what is new since the last save, and return the rest of the state."""
 
     def load_increment(self, folder: Path, state: State, /) -> None:
-        """Return to a saved state."""
+        """Restore a saved state."""
 
     def prune(self, folder: Path, kept: list[State], /) -> None:
-        """Remove files that no kept state needs."""
+        """Remove files that none of the kept states needs."""
 
 
 class Envs(Stateful, Protocol):
-    """A batch of environments stepped together.
+    """A batch of environments that step together.
 
-    ``send`` starts a step and ``receive`` waits for it, so that a caller can work in between
-    (or act on a second batch).
+    ``send`` starts a step and ``receive`` waits for it, so that the caller can work in between.
     """
 
     spec: EnvSpec
     num_envs: int
     exact: bool
-    """Whether ``load_state_dict`` restores the games exactly. Where it does not, it restores
-    the random state and the caller starts fresh games with ``reset``."""
+    """Whether ``load_state_dict`` restores the games exactly. If not, it restores the random
+    state only, and the caller starts new games with ``reset``."""
 
     def reset(self) -> Tensor:
-        """Start new episodes everywhere and return the first observations."""
+        """Start new episodes in all environments and return the first observations."""
 
     def send(self, action: Tensor) -> None:
-        """Start one step with these actions, one for each environment."""
+        """Start a step with these actions, one per environment."""
 
     def receive(self) -> Step:
         """Wait for the step that ``send`` started."""
@@ -166,58 +157,65 @@ class Envs(Stateful, Protocol):
         """Send and receive."""
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture of the first environment as it is now, (height, width, 3)."""
+        """Return a picture of the first environment, (height, width, 3)."""
 
     def close(self) -> None:
         """Free what the environments hold."""
 
 
 class Agent(Protocol):
-    """What an algorithm hands to the loop."""
+    """What an algorithm gives to the training loop."""
 
     parts: dict[str, Stateful | Incremental]
-    """All that a checkpoint must hold, by name."""
+    """Everything a checkpoint must hold, by name."""
     network: nn.Module
-    """The network whose representations are diagnosed; takes observations."""
-    optimiser: torch.optim.Optimizer | None
-    """The optimiser of that network; None where no one else may change its weights."""
+    """The network whose representations are diagnosed; it takes observations."""
+    optimizer: torch.optim.Optimizer | None
+    """That network's optimizer; None if nothing else may change its weights."""
     num_envs: int
     after_update: AfterUpdate | None
-    """What the loop wants done after every gradient update (an intervention such as ReDo)."""
+    """Called after every gradient update, for remedies such as ReDo."""
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is half collected, so that a checkpoint can be taken here."""
+        """Whether nothing is half collected, so that a checkpoint can be taken now."""
 
     @property
     def learns_next(self) -> bool:
-        """Whether observing the next step changes how to act.
+        """Whether observing the next step changes how the agent acts.
 
-        Where it does not, the loop acts first, and lets the agent observe while environments play.
+        If not, the loop acts first, and the agent observes while the environments play.
         """
 
     def begin(self, obs: Tensor) -> None:
-        """Hear of fresh episodes everywhere: at the start, and after an inexact resume."""
+        """Start from new episodes in all environments: at the start, or after an inexact resume."""
 
-    def act(self, obs: Tensor, *, explore: bool = True) -> tuple[Tensor, Extra]:
-        """Choose actions; ``extra`` carries what ``observe`` will need of the choice."""
+    def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
+        """Choose exploring actions.
+
+        ``step`` is the number of environment steps acted on before, for schedules. ``extra``
+        carries what ``observe`` needs of the choice, such as the actions' log-probabilities.
+        """
+
+    def act_greedily(self, obs: Tensor) -> Tensor:
+        """Choose the best actions, as in an evaluation."""
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
-        """Take in one step, learn if it is time, and return what was measured if so."""
+        """Store one step, learn if an update is due, and return the measurements of the update."""
 
     def schedules(self) -> dict[str, float]:
-        """Return what changes over training by plan, for the log."""
+        """Return the present value of everything that changes on a schedule, for the log."""
 
 
 @runtime_checkable
-class ActsOnBoth(Protocol):
+class ActsWithGreedy(Protocol):
     """An agent that can choose exploring and greedy actions in one call."""
 
-    def act_on_both(self, obs: Tensor, greedy: int) -> tuple[Tensor, Extra]:
+    def act_with_greedy(self, obs: Tensor, step: int, greedy: int) -> tuple[Tensor, Extra]:
         """Choose actions as ``act`` does, but greedy ones in the last ``greedy`` rows.
 
-        ``extra`` is of the other rows alone, whose random draws are those of ``act`` without the
-        greedy rows.
+        ``extra`` covers the other rows only. Their random draws equal those of ``act`` without
+        the greedy rows.
         """
 
 
@@ -225,9 +223,9 @@ class ActsOnBoth(Protocol):
 class LearnsAhead(Protocol):
     """An agent that can learn from older steps while the environments play the next one."""
 
-    def learn_ahead(self) -> None:
-        """Make the updates that are due after the step under way, as far as they do without it.
+    def learn_ahead(self) -> Metrics | None:
+        """Make updates that are due after the step in flight and do not need it.
 
-        Called when the actions of all environments are chosen. Nothing may become of it that would
-        not have become of observing the step first and learning then.
+        Called when the actions of all environments are sent. Results must equal observing the
+        step first, then learning. Returns the measurements of the last update, if any was made.
         """

@@ -1,16 +1,23 @@
 """Environments: one file is one suite, and a task is named ``suite/task``.
 
-A suite is a file here with ``tasks()``, ``make(...)``, ``REQUIRES`` (what it imports) and
-``EXTRA`` (what installs that). It is imported only when it is named; dashes in a suite's public
-name are underscores in the file's. A suite may also have:
+A file of this folder that defines ``make`` is a suite; the other files are parts that suites
+share. A suite is imported only when it is named. Dashes in its name are underscores in the file's.
+It defines:
 
-- ``prepare()``, called once before workers start; ``trouble()``, which says whether anything else
-  is missing; ``AFTERWARDS``, a second command that an installation needs;
-- ``OPTIONS``, the names of options that it alone takes;
-- ``SLOW``: several environments are spread over worker processes unless asked otherwise;
-  ``PRELOAD``, the packages to load once for all workers;
-- ``make_part`` and ``assemble``: what a worker holds, and what makes the suite's environments of
-  all workers' together.
+- ``tasks()``, the names of its tasks;
+- ``make(task, seed, num_envs, device, *, training)``, a batch of environments of one task;
+- ``REQUIRES``, the packages it imports, and ``EXTRA``, the extra of hadamard-rl that installs them.
+
+It may also define:
+
+- ``OPTIONS``, the names of options that only this suite takes;
+- ``AFTER_INSTALL``, a second command that completes the installation;
+- ``trouble()``, which says what else is missing, such as files, or returns None;
+- ``prepare()``, called once in the main process before workers start;
+- ``SLOW``, whether several environments are spread over worker processes by default;
+- ``PRELOAD``, the packages to load once for all workers;
+- ``make_part``, which makes the environments of one worker, and ``assemble``, which wraps those
+  of all workers into the suite's batch.
 
 Examples:
     >>> envs = make("probe/constant", seed=0, num_envs=2)
@@ -21,18 +28,18 @@ Examples:
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hadamard.core.types import Envs
-from hadamard.envs.common import spread, usable_cores
+from hadamard.envs.common import environment_seeds, usable_cores
+from hadamard.text import did_you_mean, unknown
 
 __all__ = [
     "MissingExtra",
@@ -49,113 +56,111 @@ __all__ = [
 
 
 class MissingExtra(ImportError):
-    """A suite was named whose packages are not installed."""
+    """The packages of a named suite are not installed."""
 
 
 def suites() -> dict[str, str]:
-    """Return the suites by name, each with a one-line description. Imports none of them."""
-    found = {}
+    """Return every suite's name and one-line description, without importing any."""
+    descriptions = {}
     for info in pkgutil.iter_modules(__path__):
         tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
-            description = (ast.get_docstring(tree) or "").partition("\n")[0]
-            found[info.name.replace("_", "-")] = description
-    return found
+            first_line = (ast.get_docstring(tree) or "").partition("\n")[0]
+            descriptions[_with_dashes(info.name)] = first_line
+    return descriptions
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(by_lower[n]) for n in near)}?" if near else "."
+def _with_dashes(name: str) -> str:
+    """Return a name in the form in which names are compared: lower case, with dashes."""
+    return name.lower().replace("_", "-")
 
 
-def _suite(name: str) -> Any:
+def _module(suite: str) -> Any:
+    """Import a suite."""
     known = suites()
-    public = name.lower().replace("_", "-")
-    if public not in known:
-        raise ValueError(
-            f"unknown suite {name!r}{_nearest(public, known)} Known: {', '.join(known)}"
-        )
-    return importlib.import_module(f"{__name__}.{public.replace('-', '_')}")
+    name = _with_dashes(suite)
+    if name not in known:
+        raise ValueError(unknown("suite", name, known))
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def missing(suite: str) -> tuple[str, ...]:
-    """Return the packages that a suite imports and that are not installed."""
-    return tuple(name for name in _suite(suite).REQUIRES if importlib.util.find_spec(name) is None)
+    """Return the packages that a suite needs and that are not installed."""
+    packages = _module(suite).REQUIRES
+    return tuple(name for name in packages if importlib.util.find_spec(name) is None)
 
 
 def trouble(suite: str) -> str | None:
-    """Say what keeps a suite from being played, as far as a quick look shows."""
+    """Say what is missing before a suite can be used; None if a quick check finds nothing."""
     absent = missing(suite)
     if absent:
         return f"not installed ({', '.join(absent)}): {install_command(suite)}"
-    look: Callable[[], str | None] = getattr(_suite(suite), "trouble", lambda: None)
-    return look()
+    check: Callable[[], str | None] = getattr(_module(suite), "trouble", lambda: None)
+    return check()
 
 
 def install_command(suite: str) -> str:
-    """Return what installs a suite's packages."""
-    module = _suite(suite)
+    """Return the command that installs a suite's packages."""
+    module = _module(suite)
     command = f"pip install 'hadamard-rl[{module.EXTRA}]'"
-    afterwards = getattr(module, "AFTERWARDS", "")
-    return f"{command} && {afterwards}" if afterwards else command
+    after = getattr(module, "AFTER_INSTALL", "")
+    return f"{command} && {after}" if after else command
 
 
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
-    found: tuple[str, ...] = _suite(suite).tasks()
-    return found
-
-
-def _plain(task: str) -> str:
-    """Return a task's name as it is compared: dm_control writes swingup_sparse."""
-    return task.lower().replace("_", "-")
+    names: tuple[str, ...] = _module(suite).tasks()
+    return names
 
 
 def _resolve(name: str) -> tuple[str, str]:
-    """Return the suite and the task as they spell themselves, or say what is wrong."""
+    """Return suite and task in their own spelling.
+
+    An unknown name or a missing package raises an error that says what to do.
+    """
     suite, slash, task = name.partition("/")
     if not slash or not suite or not task:
         raise ValueError(
             f"an environment is named 'suite/task', such as 'minatar/breakout'; got {name!r}"
         )
     known = tasks(suite)
-    public = suite.lower().replace("_", "-")
-    spelled = {_plain(candidate): candidate for candidate in known}.get(_plain(task))
+    suite = _with_dashes(suite)
+    spelled = {_with_dashes(candidate): candidate for candidate in known}.get(_with_dashes(task))
     if spelled is None:
         raise ValueError(
-            f"{public} has no task {task!r}{_nearest(task, known)} "
-            "All tasks are listed by: hadamard envs"
+            f"{suite} has no task {task!r}{did_you_mean(task, known) or '.'} "
+            "List all tasks with: hadamard envs"
         )
     absent = missing(suite)
     if absent:
         raise MissingExtra(
-            f"{public}/{spelled} needs {', '.join(absent)}. Install it with: "
+            f"{suite}/{spelled} needs {', '.join(absent)}. Install it with: "
             f"{install_command(suite)}"
         )
-    return public, spelled
+    return suite, spelled
 
 
 def prepare_to_draw(name: str) -> None:
-    """Find what draws an environment's pictures, or say what is missing.
+    """Choose the OpenGL that renders an environment's pictures, or say what is missing.
 
-    To be called before the environment is made: MuJoCo settles it when it is imported.
+    Call this before the environment is made: MuJoCo decides on its OpenGL when it is imported.
     """
     suite, _ = _resolve(name)
-    if "mujoco" in _suite(suite).REQUIRES:
+    if "mujoco" in _module(suite).REQUIRES:
         from hadamard.envs import gl
 
         gl.choose()
 
 
 def automatic_workers(name: str, num_envs: int) -> int:
-    """Return in how many processes environments are stepped where nobody says.
+    """Return the default number of worker processes.
 
-    Several of a slow suite's have two processes for each core: while one plays a long reset or
-    waits, another has the core. A single environment, and a fast suite's, stay in this process.
+    Several environments of a slow suite get two processes per core, so that a core stays busy
+    while one of its processes waits or plays a long reset. A single environment, or a fast suite,
+    needs no worker.
     """
     suite, _ = _resolve(name)
-    slow = getattr(_suite(suite), "SLOW", False)
+    slow = getattr(_module(suite), "SLOW", False)
     return min(num_envs, 2 * usable_cores()) if slow and num_envs > 1 else 0
 
 
@@ -174,30 +179,30 @@ def make(
 
     Args:
         name: ``suite/task``; upper and lower case, dashes and underscores do not matter.
-        seed: Everything random in the environments follows from it, in whatever processes and
-            groups they are (only ``probe`` draws anew in each). A sequence gives every
-            environment a seed of its own.
-        num_envs: How many are stepped together.
-        device: Where observations, rewards and ends are handed over.
+        seed: All randomness of the environments follows from it, whatever the numbers of workers
+            and groups (except in ``probe``, where each worker and group draws its own numbers). A
+            sequence gives every environment its own seed.
+        num_envs: How many environments are stepped together.
+        device: Where observations are put.
         training: Whether to apply what the protocol applies in training only (on Atari, clipped
             rewards and an end at every lost life).
-        atari_reset: On Atari, how a game begins and how it goes on after a lost life: ``cleanrl``
-            or ``envpool``. Other suites have one way.
-        workers: Spread the environments over this many processes; 0 keeps them in this one, None
-            asks ``automatic_workers``.
-        groups: Make a ``GroupedEnvs`` of this many, which can also be stepped one by one.
+        atari_reset: On Atari, how a game begins and how it continues after a lost life:
+            ``cleanrl`` or ``envpool``. Other suites ignore it.
+        workers: Spread the environments over this many processes; 0 keeps them in this process,
+            None uses ``automatic_workers``.
+        groups: Make a ``GroupedEnvs`` of this many groups, which can be stepped separately.
     """
     suite, task = _resolve(name)
-    name, module = f"{suite}/{task}", _suite(suite)
+    name, module = f"{suite}/{task}", _module(suite)
     if workers is None:
         automatic = automatic_workers(name, num_envs)
         workers = max(automatic, groups) if automatic else 0
     if workers < 0:
         raise ValueError(f"workers must be 0 (none) or more, got {workers}")
     if groups != 1:
-        grouped = {"training": training, "atari_reset": atari_reset}
-        return _grouped(name, seed, num_envs, device, groups, workers, **grouped)
-    options = _options(module, training=training, atari_reset=atari_reset)
+        options: dict[str, Any] = {"training": training, "atari_reset": atari_reset}
+        return _make_groups(name, seed, num_envs, device, groups, workers, **options)
+    options = _options_of(module, training=training, atari_reset=atari_reset)
     if not workers:
         envs: Envs = module.make(task, seed, num_envs, device, **options)
         return envs
@@ -216,20 +221,20 @@ def make(
 
 
 def make_part(name: str, seed: int | Sequence[int], num_envs: int, **options: Any) -> Envs:
-    """Make what a worker process holds of a batch; the name must be spelled as listed."""
+    """Make the environments of one worker process; the name must be spelled as listed."""
     suite, _, task = name.partition("/")
     module: Any = importlib.import_module(f"{__name__}.{suite.replace('-', '_')}")
     part: Envs = getattr(module, "make_part", module.make)(task, seed, num_envs, "cpu", **options)
     return part
 
 
-def _options(module: Any, **options: Any) -> dict[str, Any]:
-    """Return those that a suite takes."""
-    taken = ("training", *getattr(module, "OPTIONS", ()))
-    return {name: value for name, value in options.items() if name in taken}
+def _options_of(module: Any, **options: Any) -> dict[str, Any]:
+    """Keep only the options that a suite takes."""
+    names = ("training", *getattr(module, "OPTIONS", ()))
+    return {name: value for name, value in options.items() if name in names}
 
 
-def _grouped(
+def _make_groups(
     name: str,
     seed: int | Sequence[int],
     num_envs: int,
@@ -238,23 +243,25 @@ def _grouped(
     workers: int,
     **options: Any,
 ) -> Envs:
+    """Divide environments and workers evenly among the groups."""
     from hadamard.envs.groups import GroupedEnvs
 
     most = min(num_envs, workers or num_envs)
     if not 1 <= groups <= most:
+        and_workers = f" and {workers} worker processes" if workers else ""
         raise ValueError(
-            f"groups (--train.env-groups) must lie in 1..{most}, as many as there are "
-            f"environments and worker processes at most, got {groups}"
+            f"groups (--train.env-groups) must be in 1..{most}, since there are {num_envs} "
+            f"environments{and_workers}; got {groups}"
         )
-    seeds, made = spread(seed, num_envs), list[Envs]()
+    seeds, batches = environment_seeds(seed, num_envs), list[Envs]()
     try:
         for group in range(groups):
-            count, processes = (n // groups + (group < n % groups) for n in (num_envs, workers))
-            first = sum(part.num_envs for part in made)
-            own = seeds[first : first + count]
-            made.append(make(name, own, count, device, workers=processes, **options))
+            size, processes = (n // groups + (group < n % groups) for n in (num_envs, workers))
+            first = sum(batch.num_envs for batch in batches)
+            group_seeds = seeds[first : first + size]
+            batches.append(make(name, group_seeds, size, device, workers=processes, **options))
     except BaseException:
-        for part in made:
-            part.close()
+        for batch in batches:
+            batch.close()
         raise
-    return GroupedEnvs(made)
+    return GroupedEnvs(batches)

@@ -1,7 +1,7 @@
-"""A batch of single environments played one after another: what the MuJoCo suites share.
+"""Single environments as one batch, for the MuJoCo suites.
 
-A suite brings the task (one robot, one seed); ends, time limits, resets, scores and saved states
-are solved here, once.
+A suite implements a task: one simulation with one seed. Time limits, resets, scores and saved
+states are handled here.
 """
 
 from __future__ import annotations
@@ -16,42 +16,48 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
-from hadamard.envs.common import Tally, check_actions, check_num_envs, check_saved, copied
+from hadamard.envs.common import (
+    RunningEpisodes,
+    check_actions,
+    check_num_envs,
+    check_saved,
+    copy_to_device,
+)
 
 
 class PhysicsError(RuntimeError):
-    """The simulation left the finite numbers."""
+    """The simulation produced NaN or infinity."""
 
 
 class Task(Protocol):
-    """One environment. It never resets itself and knows of no time limit."""
+    """One environment. It neither resets itself nor has a time limit."""
 
     spec: EnvSpec
 
     def reset(self) -> NDArray[Any]:
-        """Start an episode and return its first observation; the random generator goes on."""
+        """Start an episode and return its first observation; the generator is not reseeded."""
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool]:
         """Return the observation, the reward and whether the task ended; may raise PhysicsError."""
 
     def state_dict(self) -> State:
-        """Return all that the next step depends on, as plain values and arrays."""
+        """Return everything that the next step depends on, as plain values and arrays."""
 
     def load_state_dict(self, state: State, /) -> NDArray[Any]:
-        """Return to that state, and return the observation to act on there."""
+        """Load a state; return the observation to act on."""
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture of the present moment, (height, width, 3)."""
+        """Return a picture of the current state, (height, width, 3)."""
 
     def close(self) -> None:
         """Free what the environment holds."""
 
 
 class BatchEnvs:
-    """Single environments as a batch. The state is exact."""
+    """Single environments, stepped one after another, as one batch. The state is exact."""
 
     exact = True
-    splits = True
+    splittable = True
 
     def __init__(self, tasks: Sequence[Task], device: torch.device | str = "cpu") -> None:
         check_num_envs(len(tasks))
@@ -59,16 +65,16 @@ class BatchEnvs:
         self.device = torch.device(device)
         self.spec = tasks[0].spec
         self._tasks = tasks
-        kind = torch.empty(0, dtype=self.spec.obs_dtype).numpy().dtype
-        self._obs = np.zeros((self.num_envs, *self.spec.obs_shape), dtype=kind)
-        self._tally = Tally(self.num_envs)
+        obs_dtype = torch.empty(0, dtype=self.spec.obs_dtype).numpy().dtype
+        self._obs = np.zeros((self.num_envs, *self.spec.obs_shape), dtype=obs_dtype)
+        self._running = RunningEpisodes(self.num_envs)
         self._actions: NDArray[Any] | None = None
 
     def reset(self) -> Tensor:
-        """Start new episodes everywhere; the random generators go on."""
+        """Start new episodes everywhere; the generators are not reseeded."""
         for index, task in enumerate(self._tasks):
             self._obs[index] = task.reset()
-        self._tally.clear()
+        self._running.clear()
         self._actions = None
         return self._observation()
 
@@ -87,22 +93,22 @@ class BatchEnvs:
             try:
                 self._obs[index], reward[index], terminated[index] = task.step(self._actions[index])
             except PhysicsError as error:
-                # What was last seen stands for the successor, which is not a number.
+                # The last observation stands in for the successor, which is not finite.
                 truncated[index] = True
                 warnings.warn(f"environment {index}: {error}; its episode ends here", stacklevel=2)
         self._actions = None
-        self._tally.add(reward)
+        self._running.add(reward)
         if self.spec.max_steps:
-            truncated |= self._tally.lengths >= self.spec.max_steps
+            truncated |= self._running.lengths >= self.spec.max_steps
         truncated &= ~terminated
         ended = np.flatnonzero(terminated | truncated)
         episodes: list[Episode] = []
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            final_obs = copied(self._obs[ended], self.device)
+            final_obs = copy_to_device(self._obs[ended], self.device)
             for index in ended.tolist():
-                episodes.append(self._tally.finish(index))
+                episodes.append(self._running.finish(index))
                 self._obs[index] = self._tasks[index].reset()
         return Step(
             obs=self._observation(),
@@ -116,7 +122,7 @@ class BatchEnvs:
         )
 
     def step(self, action: Tensor) -> Step:
-        """Send and receive."""
+        """Take one step: send, then receive."""
         self.send(action)
         return self.receive()
 
@@ -133,17 +139,17 @@ class BatchEnvs:
         """Return the state of every environment, and the running scores."""
         return {
             "tasks": [task.state_dict() for task in self._tasks],
-            **self._tally.state_dict(),
+            **self._running.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> Tensor:
-        """Return to that state, and return the observations to act on there."""
+        """Load a state; return the observations to act on."""
         check_saved(len(state["tasks"]), self.num_envs)
         for index, (task, saved) in enumerate(zip(self._tasks, state["tasks"], strict=True)):
             self._obs[index] = task.load_state_dict(saved)
-        self._tally.load_state_dict(state)
+        self._running.load_state_dict(state)
         self._actions = None
         return self._observation()
 
     def _observation(self) -> Tensor:
-        return copied(self._obs, self.device)
+        return copy_to_device(self._obs, self.device)

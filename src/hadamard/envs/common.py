@@ -1,4 +1,4 @@
-"""What the suites share: checked arguments and actions, and the score of each running episode."""
+"""Parts that suites share: checks of arguments and actions, seeds, and running episodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
 
 def usable_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # where the system tells
+    if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -33,11 +33,11 @@ def check_num_envs(num_envs: int) -> None:
         raise ValueError(f"num_envs (--algo.num-envs) must be at least 1, got {num_envs}")
 
 
-def spread(seed: int | Sequence[int], num_envs: int) -> list[int]:
-    """Return one 32-bit seed for each environment, unrelated to those of any other seed.
+def environment_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
+    """Return one 32-bit seed per environment, unrelated to those of any other seed.
 
-    The first ones are the same for any number of environments. Seeds that were already spread are
-    returned as they are, so that a part of a batch has the seeds it has in the whole.
+    Environment i has the same seed in a batch of any size. A sequence already holds one seed per
+    environment and is returned as a list, so that part of a batch keeps the seeds it has there.
     """
     if isinstance(seed, Sequence):
         return list(seed[:num_envs])
@@ -47,43 +47,43 @@ def spread(seed: int | Sequence[int], num_envs: int) -> list[int]:
 
 
 def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
-    """Bring the actions to the CPU and refuse what the environments cannot take."""
+    """Return the actions as a NumPy array, after a check of shape, dtype and range."""
     shape = (num_envs, *spec.action_shape)
     if action.shape != shape:
         raise ValueError(
             f"actions must have shape {shape}, one for each environment, got {tuple(action.shape)}"
         )
     if action.is_floating_point() != spec.continuous:
-        wanted = "floating-point numbers" if spec.continuous else "integers"
-        raise ValueError(f"actions must be {wanted}, got {action.dtype}")
-    chosen: NDArray[Any] = action.numpy(force=True)
+        expected = "floating-point numbers" if spec.continuous else "integers"
+        raise ValueError(f"actions must be {expected}, got {action.dtype}")
+    actions: NDArray[Any] = action.numpy(force=True)
     if spec.continuous:
-        wrong = ~(np.abs(chosen) <= 1)  # NaN as well
+        invalid = ~(np.abs(actions) <= 1)  # NaN as well
         limits = "lie in [-1, 1]"
     else:
-        chosen = chosen.astype(np.int64, copy=False)
-        # A negative number is a very large one without its sign: one comparison for both ends.
-        wrong = chosen.view(np.uint64) >= spec.num_actions
+        actions = actions.astype(np.int64, copy=False)
+        # Seen as unsigned, a negative number is very large: one comparison checks both limits.
+        invalid = actions.view(np.uint64) >= spec.num_actions
         limits = f"lie in 0..{spec.num_actions - 1}"
-    if wrong.any():
-        raise ValueError(f"actions must {limits}, got {chosen[wrong][0]}")
-    return chosen
+    if invalid.any():
+        raise ValueError(f"actions must {limits}, got {actions[invalid][0]}")
+    return actions
 
 
-def copied(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Return a copy on a device; the array may be written again at once."""
+def copy_to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return a copy on a device; the array may be overwritten at once."""
     tensor = torch.from_numpy(array)
-    if device.type == "cuda" and array.nbytes >= _LARGE:
-        # Pinned memory is read in the background; PyTorch keeps the block until then.
+    if device.type == "cuda" and array.nbytes >= _PINNED_BYTES:
+        # The copy from pinned memory is asynchronous; PyTorch keeps that memory until it is done.
         tensor = tensor.pin_memory()
     return tensor.to(device, copy=True, non_blocking=True)
 
 
-_LARGE = 1 << 18
-"""Bytes from which pinning pays; less than that the driver keeps aside faster by itself."""
+_PINNED_BYTES = 1 << 18
+"""Arrays of at least this size are pinned; for smaller ones the driver's own copy is faster."""
 
 
-class Tally:
+class RunningEpisodes:
     """The unclipped return and the length of every running episode."""
 
     def __init__(self, num_envs: int) -> None:
@@ -96,7 +96,7 @@ class Tally:
         self.lengths += 1
 
     def finish(self, env: int) -> Episode:
-        """Close an environment's episode and start the next one's count."""
+        """Return an environment's finished episode and start counting the next one."""
         episode = Episode(env, float(self.scores[env]), int(self.lengths[env]))
         self.scores[env] = 0
         self.lengths[env] = 0
@@ -112,15 +112,15 @@ class Tally:
         return {"scores": self.scores.copy(), "lengths": self.lengths.copy()}
 
     def load_state_dict(self, state: State) -> None:
-        """Take both counts from a state of as many environments."""
+        """Load both counts."""
         self.scores[:] = np.asarray(state["scores"])
         self.lengths[:] = np.asarray(state["lengths"])
 
 
 def check_saved(saved: int, num_envs: int) -> None:
-    """Refuse the state of another number of environments."""
+    """Refuse a saved state of another number of environments."""
     if saved != num_envs:
         raise ValueError(
-            f"the saved state is of {saved} environments and there are {num_envs} here: "
+            f"the saved state has {saved} environments, but here there are {num_envs}: "
             f"make the environments with num_envs={saved}"
         )

@@ -1,12 +1,13 @@
 """DeepMind Control from pixels: 28 tasks, with the protocol of the published results (DMC-Visual).
 
-An observation is the last three frames of 84x84 pixels in colour, uint8, along the channels: the
-newest last, and the first frame of an episode three times. Camera 0 looks on (the quadruped's is
-camera 2). Every action is played twice and rewards are summed; only the frame after the second
-time is seen. An episode is truncated after 500 steps (1,000 of dm_control's) and never terminates.
+An observation is the last three color frames of 84x84 pixels, uint8, stacked along the channels,
+the newest last; at the start of an episode it is the first frame three times. Frames come from
+camera 0 (camera 2 for the quadruped). Every action is played twice and its rewards are summed; only
+the frame after the second time is observed. An episode is truncated after 500 steps (1,000 of
+dm_control's) and never terminates.
 
 Frames are drawn with OpenGL, on a GPU or in software; see ``gl.py``. The state is exact: on the
-same machine play continues from it bit for bit. Another OpenGL may shade a pixel differently.
+same machine play continues from it bit for bit. Another OpenGL may draw a pixel differently.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from numpy.typing import NDArray
 from hadamard.core.types import Envs, State
 from hadamard.envs import gl
 from hadamard.envs.batch import BatchEnvs
-from hadamard.envs.common import check_num_envs, check_task, spread
-from hadamard.envs.dmc_common import AFTERWARDS, EXTRA, PICTURE, REQUIRES, ControlTask, tasks
+from hadamard.envs.common import check_num_envs, check_task, environment_seeds
+from hadamard.envs.dmc_common import AFTER_INSTALL, EXTRA, PICTURE, REQUIRES, ControlTask, tasks
 
-__all__ = ["AFTERWARDS", "EXTRA", "REQUIRES", "PixelTask", "make", "prepare", "tasks"]
+__all__ = ["AFTER_INSTALL", "EXTRA", "REQUIRES", "PixelTask", "make", "prepare", "tasks"]
 
 SIDE = 84
 FRAMES = 3
-COLOURS = 3
+COLORS = 3
 
 
 def prepare() -> None:
-    """Find the OpenGL that works, once for all workers."""
+    """Choose the OpenGL once for all workers."""
     gl.choose()
 
 
@@ -44,52 +45,59 @@ def make(
     *,
     training: bool = True,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike."""
+    """Make a batch of one task; training and evaluation do not differ."""
     del training
     check_task("dmc", task, tasks())
     check_num_envs(num_envs)
-    seeds = spread(seed, num_envs)
+    seeds = environment_seeds(seed, num_envs)
     prepare()
-    frames, pictures = gl.Renderer(SIDE, SIDE), gl.Renderer(*PICTURE)
-    return BatchEnvs([PixelTask(task, one, frames, pictures) for one in seeds], device)
+    small, large = gl.Renderer(SIDE, SIDE), gl.Renderer(*PICTURE)
+    return BatchEnvs([PixelTask(task, task_seed, small, large) for task_seed in seeds], device)
 
 
 class PixelTask(ControlTask):
-    """A task observed through its camera."""
+    """A task observed through its camera.
 
-    def __init__(self, task: str, seed: int, frames: gl.Renderer, pictures: gl.Renderer) -> None:
-        super().__init__(task, seed, pictures)
-        self.spec = self.describe((FRAMES * COLOURS, SIDE, SIDE), torch.uint8, FRAMES)
-        self._frames = frames
+    Args:
+        task: The task's name.
+        seed: The seed of its episodes.
+        small: Draws the observed frames.
+        large: Draws the pictures that ``render`` returns.
+    """
+
+    def __init__(self, task: str, seed: int, small: gl.Renderer, large: gl.Renderer) -> None:
+        super().__init__(task, seed, large)
+        self.spec = self.describe((FRAMES * COLORS, SIDE, SIDE), torch.uint8, FRAMES)
+        self._small = small
         self._stack = np.zeros(self.spec.obs_shape, dtype=np.uint8)
 
     def reset(self) -> NDArray[np.uint8]:
         """Start an episode."""
         self.begin()
-        self._stack[:] = np.tile(self._look(), (FRAMES, 1, 1))
+        self._stack[:] = np.tile(self._frame(), (FRAMES, 1, 1))
         return self._stack.copy()
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[np.uint8], float, bool]:
         """Play an action twice; the rewards are summed."""
         reward = self.play(action)
-        self._stack[:-COLOURS] = self._stack[COLOURS:]
-        self._stack[-COLOURS:] = self._look()
+        self._stack[:-COLORS] = self._stack[COLORS:]
+        self._stack[-COLORS:] = self._frame()
         return self._stack.copy(), reward, False
 
     def state_dict(self) -> State:
-        """Return the state of the simulation, and the frames seen last."""
+        """Return the state of the simulation, and the stacked frames."""
         return {**super().state_dict(), "frames": self._stack.copy()}
 
     def load_state_dict(self, state: State) -> NDArray[np.uint8]:
-        """Return to that state, and return the observation to act on there."""
+        """Load a state; return the observation to act on."""
         self.restore(state)
         self._stack[:] = np.asarray(state["frames"])
         return self._stack.copy()
 
     def close(self) -> None:
-        """Free what OpenGL holds."""
-        self._frames.close()
+        """Free OpenGL's memory."""
+        self._small.close()
         super().close()
 
-    def _look(self) -> NDArray[np.uint8]:
-        return self.draw(self._frames).transpose(2, 0, 1)
+    def _frame(self) -> NDArray[np.uint8]:
+        return self.draw(self._small).transpose(2, 0, 1)

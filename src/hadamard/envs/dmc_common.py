@@ -1,7 +1,8 @@
-"""The DeepMind Control suite as published results use it, from pixels (dmc) or states (dmc-state).
+"""What the suites dmc (from pixels) and dmc-state (from states) share.
 
-Both suites have the same 28 tasks and the same protocol: an action is played twice and the rewards
-are summed; an episode is truncated after 500 steps (1,000 of dm_control's) and never terminates.
+Both have the same 28 tasks of the DeepMind Control suite and the protocol of published results: an
+action is played twice and its rewards are summed; an episode is truncated after 500 steps (1,000 of
+dm_control's) and never terminates.
 
 The state is exact: play continues from it bit for bit.
 """
@@ -23,13 +24,13 @@ from hadamard.envs.batch import PhysicsError
 
 REQUIRES = ("dm_control", "mujoco")
 EXTRA = "dmc"
-# dm_control asks for labmaze, which its control suite does not use and Python 3.13 cannot install.
-AFTERWARDS = "pip install --no-deps dm_control==1.0.27" if sys.version_info >= (3, 13) else ""
+# dm_control requires labmaze, which these tasks do not use and Python 3.13 cannot install.
+AFTER_INSTALL = "pip install --no-deps dm_control==1.0.27" if sys.version_info >= (3, 13) else ""
 
 ACTION_REPEAT = 2
 MAX_STEPS = 500
 PICTURE = (480, 640)
-"""Height and width of a picture for people."""
+"""Height and width of a picture that ``render`` returns."""
 
 _TASKS = """
 acrobot/swingup ball_in_cup/catch cartpole/balance cartpole/balance_sparse cartpole/swingup
@@ -40,7 +41,7 @@ walker/stand walker/walk
 """
 _NAMES = {name.replace("/", "-").replace("_", "-"): name for name in _TASKS.split()}
 
-# What a reset writes into the models (targets, and the friction of a hinge) and into the tasks.
+# Fields of models (targets, the friction of a hinge) and of tasks that a reset changes, by domain.
 MODEL_FIELDS = {
     "finger": ("dof_damping", "site_pos", "site_rgba", "site_size"),
     "fish": ("geom_pos",),
@@ -59,7 +60,7 @@ def tasks() -> tuple[str, ...]:
 
 
 def original(task: str) -> tuple[str, str]:
-    """Return what dm_control calls a task's domain and the task.
+    """Return dm_control's names of a task's domain and of the task.
 
     Examples:
         >>> original("ball-in-cup-catch")
@@ -75,7 +76,7 @@ def _suite() -> Any:
         from dm_control import suite
         from dm_control.suite import quadruped
     if not hasattr(np, "in1d"):
-        # dm_control 1.0.27 finds the quadruped's sensors with what NumPy 2.4 no longer has.
+        # dm_control 1.0.27 finds the quadruped's sensors with np.in1d, which NumPy 2.4 removed.
         quadruped.Physics._get_sensor_names = _sensor_names
     return suite
 
@@ -86,9 +87,9 @@ def _sensor_names(physics: Any, *kinds: int) -> list[str]:
 
 
 class ControlTask:
-    """One task with its action repeat; what is observed of it, the suites add."""
+    """One task with its action repeat. The suites add the observations."""
 
-    def __init__(self, task: str, seed: int, pictures: gl.Renderer) -> None:
+    def __init__(self, task: str, seed: int, renderer: gl.Renderer) -> None:
         self.domain, name = original(task)
         self.random = np.random.RandomState(seed)
         self.environment = _suite().load(
@@ -97,20 +98,20 @@ class ControlTask:
         self.physics = self.environment.physics
         self.task = self.environment.task
         self.camera = 2 if self.domain == "quadruped" else 0
-        self._pictures = pictures
+        self._renderer = renderer
         self._seconds = self.environment.control_timestep()
         self._substeps = round(self._seconds / self.physics.timestep())
         limits = self.environment.action_spec()
-        self._centre = (limits.maximum + limits.minimum) / 2
-        self._reach = (limits.maximum - limits.minimum) / 2
+        self._center = (limits.maximum + limits.minimum) / 2
+        self._half_range = (limits.maximum - limits.minimum) / 2
 
     def describe(self, shape: tuple[int, ...], dtype: torch.dtype, frames: int = 1) -> EnvSpec:
-        """Return what a learner may know of this task, observed in this shape."""
+        """Return the task's spec for observations of this shape and dtype."""
         return EnvSpec(
             shape,
             dtype,
             frames=frames,
-            action_size=self._reach.size,
+            action_size=self._half_range.size,
             max_steps=MAX_STEPS,
             step_seconds=ACTION_REPEAT * self._seconds,
         )
@@ -124,12 +125,12 @@ class ControlTask:
         """Play an action twice and return the sum of the rewards."""
         from dm_control.rl import control
 
-        chosen = self._centre + self._reach * action
+        scaled = self._center + self._half_range * action
         total = 0.0
         try:
-            # dm_control's own step, without its clock and the observations that nobody sees.
+            # dm_control's own step, without its time limit and the observations in between.
             for _ in range(ACTION_REPEAT):
-                self.task.before_step(chosen, self.physics)
+                self.task.before_step(scaled, self.physics)
                 self.physics.step(self._substeps)
                 self.task.after_step(self.physics)
                 total += float(self.task.get_reward(self.physics))
@@ -140,16 +141,16 @@ class ControlTask:
         return total
 
     def state_dict(self) -> State:
-        """Return the simulation, what the task keeps of the episode, and the random generator."""
+        """Return the simulation, the task's variables and the random generator."""
         import mujoco
 
         model, data = self.physics.model.ptr, self.physics.data.ptr
-        physics = np.empty(mujoco.mj_stateSize(model, _integration()))
-        mujoco.mj_getState(model, data, physics, _integration())
+        physics = np.empty(mujoco.mj_stateSize(model, _state_kind()))
+        mujoco.mj_getState(model, data, physics, _state_kind())
         random: Any = self.random.get_state(legacy=False)
         return {
             "physics": physics,
-            # Forces and accelerations are those of the step before: no state gives them again.
+            # Forces and accelerations are of the step before and cannot be recomputed.
             "sensors": data.sensordata.copy(),
             "model": {
                 name: getattr(model, name).copy() for name in MODEL_FIELDS.get(self.domain, ())
@@ -162,14 +163,14 @@ class ControlTask:
         }
 
     def restore(self, state: State) -> None:
-        """Return to a saved state."""
+        """Load a state."""
         import mujoco
 
         model, data = self.physics.model.ptr, self.physics.data.ptr
         for name, saved in state["model"].items():
             getattr(model, name)[:] = np.asarray(saved)
-        mujoco.mj_setState(model, data, np.asarray(state["physics"]), _integration())
-        # All that follows from positions and velocities, as dm_control's own step leaves it.
+        mujoco.mj_setState(model, data, np.asarray(state["physics"]), _state_kind())
+        # Compute what follows from positions and velocities, as dm_control's own step does.
         mujoco.mj_step1(model, data)
         data.sensordata[:] = np.asarray(state["sensors"])
         for name, saved in state["task"].items():
@@ -179,20 +180,20 @@ class ControlTask:
         self.random.set_state({**state["random"], "state": numbers})
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture from the camera that the suite from pixels has."""
-        return self.draw(self._pictures)
+        """Return a picture from the camera that dmc observes through."""
+        return self.draw(self._renderer)
 
     def draw(self, renderer: gl.Renderer) -> NDArray[np.uint8]:
-        """Return a picture of the present moment, of the renderer's size."""
+        """Return a picture of the current state, of the renderer's size."""
         return renderer.render(self.physics.model.ptr, self.physics.data.ptr, self.camera)
 
     def close(self) -> None:
-        """Free what OpenGL holds."""
-        self._pictures.close()
+        """Free OpenGL's memory."""
+        self._renderer.close()
 
 
-def _integration() -> int:
-    """Return MuJoCo's name for all that a simulation goes on from."""
+def _state_kind() -> int:
+    """Return MuJoCo's code for the whole state that a simulation continues from."""
     import mujoco
 
     kind: int = mujoco.mjtState.mjSTATE_INTEGRATION.value

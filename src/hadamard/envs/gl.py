@@ -1,11 +1,11 @@
 """Pictures of MuJoCo scenes, on machines with or without a GPU or a display.
 
-Where ``MUJOCO_GL`` is not set, the OpenGL that works here is found: EGL, which draws on a GPU, or
-in software with Mesa where there is none; otherwise OSMesa. Both software forms draw the same
-pixels at the same speed, and new releases of Mesa have only the first.
+If ``MUJOCO_GL`` is not set, the first OpenGL that works is used: EGL, which draws on a GPU or, with
+Mesa, in software; otherwise OSMesa. Both draw the same pixels in software at the same speed; new
+releases of Mesa have only EGL.
 
-MuJoCo and dm_control choose their OpenGL once, when they are imported, from ``MUJOCO_GL``. Here it
-is chosen at the first picture, whatever was imported before.
+MuJoCo and dm_control read ``MUJOCO_GL`` once, when they are imported. ``Renderer`` chooses its
+OpenGL at its first picture, whatever was imported before.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _KINDS = ("egl", "osmesa")
 _OFF = ("disable", "disabled", "off", "false", "0")
 _ANY = ("", "enable", "enabled", "on", "true", "1")
 _TIMEOUT = 60.0
-"""Seconds that a driver may take to draw nothing."""
+"""Seconds a driver may take to draw the test scene."""
 
-# Enough to know that a scene can be drawn; prints what draws it.
+# Draws an empty scene and prints the name of the renderer.
 _PROBE = """
 import importlib, sys
 import mujoco
@@ -52,56 +52,56 @@ os._exit(0)
 
 
 class CannotDraw(ImportError):
-    """No OpenGL that MuJoCo can draw with; the message says what to install or to set."""
+    """MuJoCo has no working OpenGL; the message says what to install or to set."""
 
 
 def choose() -> str:
-    """Return the OpenGL to draw with, and tell the processes started from here.
+    """Return the kind of OpenGL to draw with; empty on systems where MuJoCo has only one.
 
-    A value of ``MUJOCO_GL`` is taken as it is. Where there is none, what works is found once and
-    put there: workers inherit it. Empty on systems where MuJoCo has only one.
+    A kind named by ``MUJOCO_GL`` is returned unchecked. Otherwise the first one that works is
+    written to ``MUJOCO_GL``, so that worker processes use it too.
     """
     _load_triton()
-    wanted = os.environ.get(VARIABLE, "").strip().lower()
-    if wanted in _OFF:
-        raise CannotDraw(f"{VARIABLE}={wanted} turns drawing off: unset it to draw MuJoCo scenes")
-    if wanted not in _ANY:
-        return wanted
+    setting = os.environ.get(VARIABLE, "").strip().lower()
+    if setting in _OFF:
+        raise CannotDraw(f"{VARIABLE}={setting} turns drawing off: unset it to draw MuJoCo scenes")
+    if setting not in _ANY:
+        return setting
     if platform.system() != "Linux":
         return ""
-    troubles = []
+    errors = []
     for kind in _KINDS:
-        drawn_by, trouble = _probe(kind)
-        if not trouble:
+        driver, error = _probe(kind)
+        if not error:
             os.environ[VARIABLE] = kind
-            _warn_if_slow(drawn_by)
+            _warn_if_slow(driver)
             return kind
-        troubles.append(f"{kind}: {trouble}")
+        errors.append(f"{kind}: {error}")
     raise CannotDraw(
-        f"nothing here can draw MuJoCo scenes ({'; '.join(troubles)}). Mesa, which needs no GPU, "
-        f"is installed with: {INSTALL}"
+        f"no OpenGL here can draw MuJoCo scenes ({'; '.join(errors)}). Install Mesa, which needs "
+        f"no GPU: {INSTALL}"
     )
 
 
 @functools.cache
 def _load_triton() -> None:
-    """Load Triton, where it is installed, before Mesa: after it, the process would crash.
+    """Load Triton, if installed, before Mesa: the other order crashes the process.
 
-    Both bring an LLVM. Mesa's is seen by all that is loaded later, and torch loads Triton whenever
-    it first compiles.
+    Both contain LLVM, and libraries loaded after Mesa would use Mesa's. Otherwise torch would load
+    Triton later, when it first compiles.
     """
-    if "OpenGL" not in sys.modules:  # else it is too late
+    if "OpenGL" not in sys.modules:  # otherwise it is too late
         with contextlib.suppress(ImportError):
             importlib.import_module("triton")
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Import MuJoCo or dm_control inside: both obey ``MUJOCO_GL``, and can fail at it."""
+    """Import MuJoCo or dm_control inside this; raises CannotDraw if ``MUJOCO_GL`` breaks it."""
     _load_triton()
     try:
         with warnings.catch_warnings():
-            # GLFW, which they load where nothing is set, complains of a missing display.
+            # Without a setting they load GLFW, which warns about a missing display.
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # a driver may fail in any way
@@ -112,21 +112,21 @@ def importing() -> Iterator[None]:
 
 
 def _failure(kind: str, error: Exception) -> str:
-    said = f"{VARIABLE}={kind} does" if kind else "OpenGL does"
+    subject = f"{VARIABLE}={kind}" if kind else "OpenGL"
     return (
-        f"{said} not work here ({error}). Unset {VARIABLE}, and what works is found; Mesa, which "
-        f"needs no GPU, is installed with: {INSTALL}"
+        f"{subject} does not work here ({error}). Unset {VARIABLE} to use one that works, or "
+        f"install Mesa, which needs no GPU: {INSTALL}"
     )
 
 
 @functools.cache
 def _probe(kind: str) -> tuple[str, str]:
-    """Return what draws with this kind of OpenGL, or what is wrong with it.
+    """Return the name of the driver of this kind of OpenGL and "", or "" and its error.
 
-    In a process of its own: a driver may crash, and who has loaded one cannot load another.
+    It runs in a new process: a driver may crash, and a process can load only one.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", _PROBE, kind],
             env={**os.environ, VARIABLE: kind},
             capture_output=True,
@@ -135,19 +135,19 @@ def _probe(kind: str) -> tuple[str, str]:
         )
     except subprocess.TimeoutExpired:
         return "", f"does not answer within {_TIMEOUT:g} s"
-    if done.returncode == 0:
-        return done.stdout.strip(), ""
-    last = done.stderr.strip().rpartition("\n")[2]
-    return "", last or f"the driver ended with exit code {done.returncode}"
+    if completed.returncode == 0:
+        return completed.stdout.strip(), ""
+    last_line = completed.stderr.strip().rpartition("\n")[2]
+    return "", last_line or f"the driver ended with exit code {completed.returncode}"
 
 
-def _warn_if_slow(drawn_by: str) -> None:
-    """Say so when a GPU stands idle: in a container its graphics may not have been passed on."""
-    software = any(name in drawn_by.lower() for name in ("llvmpipe", "softpipe", "swrast"))
+def _warn_if_slow(driver: str) -> None:
+    """Warn if there is a GPU but scenes are drawn in software, as can happen in a container."""
+    software = any(name in driver.lower() for name in ("llvmpipe", "softpipe", "swrast"))
     if software and torch.cuda.is_available():
         warnings.warn(
-            f"this machine has a GPU and scenes are drawn in software ({drawn_by}), which takes "
-            "many times longer. In a container, start it with NVIDIA_DRIVER_CAPABILITIES=all",
+            f"this machine has a GPU but scenes are drawn in software ({driver}), which is many "
+            "times slower. If this is a container, start it with NVIDIA_DRIVER_CAPABILITIES=all",
             stacklevel=3,
         )
 
@@ -156,10 +156,10 @@ _open: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
 
 class Renderer:
-    """Draws pictures of one size; nothing is loaded before the first.
+    """Draws pictures of one size. OpenGL is loaded at the first picture.
 
-    One serves any number of simulations whose models differ in numbers only, not in meshes or
-    textures: what OpenGL keeps of a model takes megabytes.
+    One renderer serves any number of simulations with the same meshes and textures, and so loads
+    them, several megabytes, only once.
     """
 
     def __init__(self, height: int, width: int) -> None:
@@ -202,9 +202,9 @@ class Renderer:
         return np.ascontiguousarray(picture[::-1])
 
     def close(self) -> None:
-        """Free what OpenGL holds; the next picture would load it again."""
+        """Free OpenGL's memory; another picture loads it again."""
         if self._context is not None:
-            # The names of what is freed are those of the current context.
+            # Objects are freed in the context that is current.
             self._gl.make_current()
             self._context.free()
             self._gl.free()
@@ -212,24 +212,24 @@ class Renderer:
         _open.discard(self)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # the driver may have gone before
+        with contextlib.suppress(Exception):  # the driver may be gone already
             self.close()
 
     def _prepare(self, model: Any) -> None:
         kind = choose()
         screen = model.vis.global_
         before = screen.offwidth, screen.offheight
-        # A larger one would have to be cleared before each picture.
+        # A larger buffer would take longer to clear before each picture.
         screen.offwidth, screen.offheight = self.width, self.height
         try:
             self._load(kind, model)
-        except Exception as error:  # as above
-            # The context, if there is one, is of no use and must not be freed as if it were.
+        except Exception as error:  # a driver may fail in any way
+            # The context is incomplete, so close() must not free it.
             self._gl = self._context = None
             raise CannotDraw(_failure(kind, error)) from error
         finally:
             screen.offwidth, screen.offheight = before
-        # Registered last, it runs before what the driver has registered to be run at exit.
+        # Exit functions run in reverse order: registered last, this one runs before the driver's.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
         _open.add(self)
@@ -247,7 +247,7 @@ class Renderer:
         self._scene = mujoco.MjvScene(model, maxgeom=10_000)
         self._perturbation = mujoco.MjvPerturb()
         self._option = mujoco.MjvOption()
-        # As dm_control draws: no rays of range finders.
+        # As in dm_control, the rays of range finders are not drawn.
         self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False
         self._fixed = mujoco.MjvCamera()
         self._fixed.type = mujoco.mjtCamera.mjCAMERA_FIXED
@@ -255,5 +255,5 @@ class Renderer:
 
 def _close_all() -> None:
     for renderer in list(_open):
-        with contextlib.suppress(Exception):  # the process ends anyway: close the others
+        with contextlib.suppress(Exception):  # the process is ending: close the others
             renderer.close()

@@ -1,7 +1,6 @@
-"""Environments in groups that can be stepped one by one, or together as one batch.
+"""Groups of environments that can be stepped separately, or together as one batch.
 
-A batch waits while its next actions are chosen. Of several groups, one can be acted on while the
-others play.
+With several groups, the actions of one can be chosen while the others play.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hadamard.core.types import Envs, Episode, State, Step
+from hadamard.core.types import Envs, State, Step
 
 
 class GroupedEnvs:
-    """Batches of environments of one kind, as one batch in their order."""
+    """Several batches of the same kind of environment, joined in order into one batch."""
 
     def __init__(self, groups: Sequence[Envs]) -> None:
         self.groups = groups
@@ -37,15 +36,15 @@ class GroupedEnvs:
                 f"there must be {self.num_envs} actions, one for each environment, got shape "
                 f"{tuple(action.shape)}"
             )
-        for group, part in zip(self.groups, action.split(self.sizes), strict=True):
-            group.send(part)
+        for group, group_action in zip(self.groups, action.split(self.sizes), strict=True):
+            group.send(group_action)
 
     def receive(self) -> Step:
         """Wait for the step that ``send`` started."""
-        return joined([group.receive() for group in self.groups])
+        return join_steps([group.receive() for group in self.groups])
 
     def step(self, action: Tensor) -> Step:
-        """Send and receive."""
+        """Take one step: send, then receive."""
         self.send(action)
         return self.receive()
 
@@ -63,24 +62,25 @@ class GroupedEnvs:
         return {"groups": [group.state_dict() for group in self.groups]}
 
     def load_state_dict(self, state: State) -> Tensor | None:
-        """Return to that state, and return the observations where the suite restores exactly."""
+        """Load a state; return its observations, or None if the suite cannot restore exactly."""
         saved = state["groups"]
         if len(saved) != len(self.groups):
             raise ValueError(
-                f"the saved state is of {len(saved)} groups and there are {len(self.groups)} "
-                f"here: make the environments with groups={len(saved)}"
+                f"the saved state has {len(saved)} groups, but here there are {len(self.groups)}: "
+                f"make the environments with groups={len(saved)}"
             )
-        shown = [group.load_state_dict(s) for group, s in zip(self.groups, saved, strict=True)]
-        return torch.cat(shown) if all(isinstance(obs, Tensor) for obs in shown) else None
+        obs = [group.load_state_dict(s) for group, s in zip(self.groups, saved, strict=True)]
+        return torch.cat(obs) if all(isinstance(o, Tensor) for o in obs) else None
 
 
-def joined(steps: Sequence[Step]) -> Step:
-    """Return what happened in several groups as one step of all their environments."""
+def join_steps(steps: Sequence[Step]) -> Step:
+    """Join the steps of several groups into one step of all their environments."""
     if len(steps) == 1:
         return steps[0]
-    firsts = list(itertools.accumulate((len(step.reward) for step in steps), initial=0))
-    placed = list(zip(steps, firsts, strict=False))
-    final_index = [s.final_index + first for s, first in placed if s.final_index is not None]
+    sizes = [len(step.reward) for step in steps]
+    offsets = itertools.accumulate(sizes[:-1], initial=0)
+    with_offset = list(zip(steps, offsets, strict=True))
+    final_index = [s.final_index + first for s, first in with_offset if s.final_index is not None]
     final_obs = [s.final_obs for s in steps if s.final_obs is not None]
     return Step(
         obs=torch.cat([s.obs for s in steps]),
@@ -91,6 +91,8 @@ def joined(steps: Sequence[Step]) -> Step:
         final_obs=torch.cat(final_obs) if final_obs else None,
         any_truncated=any(s.any_truncated for s in steps),
         episodes=tuple(
-            Episode(e.env + first, e.score, e.length) for s, first in placed for e in s.episodes
+            episode._replace(env=episode.env + first)
+            for s, first in with_offset
+            for episode in s.episodes
         ),
     )

@@ -1,8 +1,8 @@
 """Gymnasium's MuJoCo tasks, version 5: HalfCheetah-v5, Ant-v5, Humanoid-v5 and eight more.
 
-The tasks are as Gymnasium registers them: rewards, terminations and time limits, the last as
-truncations. Observations are float32; actions in [-1, 1] are scaled to the task's own limits;
-there is no action repeat.
+Rewards, terminations and time limits (as truncations) are those that Gymnasium registers.
+Observations are float32; actions in [-1, 1] are scaled to the task's own limits; there is no action
+repeat.
 
 The state is exact: play continues from it bit for bit.
 """
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hadamard.core.types import Envs, EnvSpec, State
 from hadamard.envs import gl
 from hadamard.envs.batch import BatchEnvs, PhysicsError
-from hadamard.envs.common import check_num_envs, check_task, spread
+from hadamard.envs.common import check_num_envs, check_task, environment_seeds
 
-# Gymnasium imports imageio with its MuJoCo tasks.
+# Gymnasium's MuJoCo tasks import imageio.
 REQUIRES = ("gymnasium", "mujoco", "imageio")
 EXTRA = "mujoco"
 
@@ -34,13 +34,13 @@ Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedP
 Reacher Swimmer Walker2d
 """
 
-# What rewards and observations read of the simulation besides its state. MuJoCo leaves them as
-# they were before its last small step, so that no state gives them again.
+# Arrays that rewards and observations read besides MuJoCo's own state. MuJoCo computes them before
+# its last small step, so they cannot be recomputed from that state and are saved too.
 _DERIVED = ("xpos", "xipos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator", "qfrc_constraint")
 
 
 def tasks() -> tuple[str, ...]:
-    """Return the tasks by Gymnasium's names."""
+    """Return the tasks, named as in Gymnasium."""
     return tuple(f"{name}-v5" for name in _NAMES.split())
 
 
@@ -52,47 +52,47 @@ def make(
     *,
     training: bool = True,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation are alike."""
+    """Make a batch of one task; training and evaluation do not differ."""
     del training
     check_task("gym", task, tasks())
     check_num_envs(num_envs)
-    seeds = spread(seed, num_envs)
-    pictures = gl.Renderer(*PICTURE)
-    return BatchEnvs([GymTask(task, one, pictures) for one in seeds], device)
+    seeds = environment_seeds(seed, num_envs)
+    renderer = gl.Renderer(*PICTURE)
+    return BatchEnvs([GymTask(task, task_seed, renderer) for task_seed in seeds], device)
 
 
 class GymTask:
-    """One of Gymnasium's environments, without its wrappers: the time limit is not its matter."""
+    """One Gymnasium environment without its wrappers; BatchEnvs applies the time limit."""
 
-    def __init__(self, task: str, seed: int, pictures: gl.Renderer) -> None:
+    def __init__(self, task: str, seed: int, renderer: gl.Renderer) -> None:
         with gl.importing():
             import gymnasium
             import mujoco
         from gymnasium.utils import seeding
 
-        made: Any = gymnasium.make(task, disable_env_checker=True)
-        self.environment = made.unwrapped
-        # As reset(seed=seed) would, and the first episode is still to come.
+        wrapped: Any = gymnasium.make(task, disable_env_checker=True)
+        self.environment = wrapped.unwrapped
+        # Seeds as reset(seed=seed) does, without starting an episode.
         self.environment.np_random = seeding.np_random(seed)[0]
         limits = self.environment.action_space
-        self._centre = (limits.high + limits.low) / 2
-        self._reach = (limits.high - limits.low) / 2
-        self._pictures = pictures
+        self._center = (limits.high + limits.low) / 2
+        self._half_range = (limits.high - limits.low) / 2
+        self._renderer = renderer
         self._camera: Any = None
-        self._kind: int = mujoco.mjtState.mjSTATE_INTEGRATION.value
+        self._state_kind: int = mujoco.mjtState.mjSTATE_INTEGRATION.value
         warning = mujoco.mjtWarning
         self._fatal = [
             int(kind)
             for kind in (warning.mjWARN_BADQPOS, warning.mjWARN_BADQVEL, warning.mjWARN_BADQACC)
         ]
         if mujoco.get_mju_user_warning() is None:
-            # MuJoCo would write them to a file in the current folder.
+            # By default MuJoCo writes warnings to a file in the current folder.
             mujoco.set_mju_user_warning(logging.getLogger("mujoco").warning)
         self.spec = EnvSpec(
             self.environment.observation_space.shape,
             torch.float32,
             action_size=limits.shape[0],
-            max_steps=made.spec.max_episode_steps,
+            max_steps=wrapped.spec.max_episode_steps,
             step_seconds=float(self.environment.dt),
         )
 
@@ -102,12 +102,12 @@ class GymTask:
         return np.asarray(observation, dtype=np.float32)
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], float, bool]:
-        """Take a step; Gymnasium's task says whether it ended."""
-        chosen = (self._centre + self._reach * action).astype(np.float32)
-        observation, reward, terminated, _, _ = self.environment.step(chosen)
-        # MuJoCo starts over from the model's first position, and all numbers are finite again.
+        """Take a step; Gymnasium's task decides whether it ended."""
+        scaled = (self._center + self._half_range * action).astype(np.float32)
+        observation, reward, terminated, _, _ = self.environment.step(scaled)
+        # MuJoCo then resets the simulation, so all numbers are finite again: read its warnings.
         if self.environment.data.warning.number[self._fatal].any():
-            raise PhysicsError("the simulation left the finite numbers")
+            raise PhysicsError("the simulation is no longer finite")
         if not np.isfinite(reward):
             raise PhysicsError(f"the reward is {reward}")
         return np.asarray(observation, dtype=np.float32), float(reward), bool(terminated)
@@ -117,8 +117,8 @@ class GymTask:
         import mujoco
 
         model, data = self.environment.model, self.environment.data
-        physics = np.empty(mujoco.mj_stateSize(model, self._kind))
-        mujoco.mj_getState(model, data, physics, self._kind)
+        physics = np.empty(mujoco.mj_stateSize(model, self._state_kind))
+        mujoco.mj_getState(model, data, physics, self._state_kind)
         return {
             "physics": physics,
             "derived": {name: getattr(data, name).copy() for name in _DERIVED},
@@ -126,11 +126,11 @@ class GymTask:
         }
 
     def load_state_dict(self, state: State) -> NDArray[np.float32]:
-        """Return to that state, and return the observation to act on there."""
+        """Load a state; return the observation to act on."""
         import mujoco
 
         model, data = self.environment.model, self.environment.data
-        mujoco.mj_setState(model, data, np.asarray(state["physics"]), self._kind)
+        mujoco.mj_setState(model, data, np.asarray(state["physics"]), self._state_kind)
         for name, saved in state["derived"].items():
             getattr(data, name)[:] = np.asarray(saved)
         data.warning.number[:] = 0
@@ -138,19 +138,19 @@ class GymTask:
         return np.asarray(self.environment._get_obs(), dtype=np.float32)
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture from the camera that follows the robot, or else from Gymnasium's own."""
+        """Return a picture from the camera that follows the robot, or from Gymnasium's default."""
         if self._camera is None:
             self._camera = _camera(self.environment)
-        return self._pictures.render(self.environment.model, self.environment.data, self._camera)
+        return self._renderer.render(self.environment.model, self.environment.data, self._camera)
 
     def close(self) -> None:
-        """Free what OpenGL holds."""
-        self._pictures.close()
+        """Free OpenGL's memory."""
+        self._renderer.close()
         self.environment.close()
 
 
 def _camera(environment: Any) -> Any:
-    """Return the model's camera called track, or a free one where the task wants it."""
+    """Return the number of the model's camera "track", or a free camera as the task sets it."""
     import mujoco
 
     index: int = mujoco.mj_name2id(environment.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")

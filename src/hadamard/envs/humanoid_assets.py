@@ -1,8 +1,8 @@
-"""The model files of HumanoidBench: where they are, whether they are whole, how they get here.
+"""The model files of HumanoidBench: where they are, whether they are intact, how to fetch them.
 
-They belong to the public package (MIT licence) and are not part of this one. ``hadamard assets
-humanoidbench`` brings them into the user's cache; ``HADAMARD_HUMANOIDBENCH_ASSETS`` names a folder
-to use instead. ``humanoid_assets.txt`` lists each file's SHA-256, size and path.
+They belong to the public package (MIT license) and are not part of this one. ``hadamard assets
+humanoidbench`` downloads them into the user's cache; ``HADAMARD_HUMANOIDBENCH_ASSETS`` names a
+folder to use instead. ``humanoid_assets.txt`` lists each file's SHA-256, size and path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMIT = "791405f5eacf879adbc99105adb3fee73f5a49fc"
 SOURCE = f"https://raw.githubusercontent.com/carlosferrazza/humanoid-bench/{COMMIT}/humanoid_bench/assets"
 VARIABLE = "HADAMARD_HUMANOIDBENCH_ASSETS"
 COMMAND = "hadamard assets humanoidbench"
-LICENCE = "LICENSE"
+LICENSE = "LICENSE"
 
 PAUSES: tuple[float, ...] = (1.0, 3.0, 9.0)
 """Seconds before each further attempt to fetch a file."""
@@ -35,7 +35,7 @@ class AssetsError(OSError):
 
 
 class Asset(NamedTuple):
-    """A file as it has to be."""
+    """A model file: its checksum, size in bytes, and path below the folder."""
 
     sha256: str
     size: int
@@ -43,51 +43,52 @@ class Asset(NamedTuple):
 
 
 Report = Callable[[int, int], None]
-"""Told how many bytes are here, and how many there are."""
+"""Called with the number of bytes present and the number in all."""
 
 
 @functools.cache
 def listed() -> tuple[Asset, ...]:
-    """Return the files."""
+    """Return all files that the tasks need."""
     text = resources.files("hadamard.envs").joinpath("humanoid_assets.txt").read_text("utf-8")
     rows = (line.split(maxsplit=2) for line in text.splitlines())
     return tuple(Asset(sha256, int(size), path) for sha256, size, path in rows)
 
 
 def folder() -> Path:
-    """Return where the files are looked for."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return Path(chosen)
+    """Return the folder where the files are expected."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        return Path(path)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "hadamard", "humanoidbench", COMMIT)
 
 
 def locate() -> Path:
-    """Return the folder of the files, after a look at their presence and sizes."""
-    place = folder()
+    """Return the folder of the files, after a check that all are there with the right size."""
+    root = folder()
     for asset in listed():
-        if asset.path == LICENCE:
+        if asset.path == LICENSE:
             continue
-        trouble = _trouble(place, asset, thorough=False)
-        if trouble and os.environ.get(VARIABLE):
+        problem = _problem(root, asset, thorough=False)
+        if problem and os.environ.get(VARIABLE):
             raise AssetsError(
-                f"{trouble}. {VARIABLE} must name a folder like humanoid_bench/assets of the "
-                f"public package; without it, `{COMMAND}` fetches the files"
+                f"{problem}. {VARIABLE} must name a folder like humanoid_bench/assets of the "
+                f"public package; unset it to fetch the files with: {COMMAND}"
             )
-        if trouble:
-            raise AssetsError(f"{trouble}. Fetch the model files with: {COMMAND}")
-    return place
+        if problem:
+            raise AssetsError(f"{problem}. Fetch the model files with: {COMMAND}")
+    return root
 
 
 def check() -> list[str]:
-    """Return what is wrong with the files, their contents included; nothing if all is well."""
-    place = folder()
-    return [trouble for asset in listed() if (trouble := _trouble(place, asset, thorough=True))]
+    """Return one message for each missing or damaged file; contents are checked too."""
+    root = folder()
+    return [problem for asset in listed() if (problem := _problem(root, asset, thorough=True))]
 
 
-def _trouble(place: Path, asset: Asset, *, thorough: bool) -> str | None:
-    path = place / asset.path
+def _problem(root: Path, asset: Asset, *, thorough: bool) -> str | None:
+    """Say what is wrong with a file; ``thorough`` also checks its contents."""
+    path = root / asset.path
     try:
         size = path.stat().st_size
     except OSError:
@@ -102,69 +103,69 @@ def _trouble(place: Path, asset: Asset, *, thorough: bool) -> str | None:
 
 
 def download(source: str = "", report: Report | None = None) -> Path:
-    """Fetch every file that is not here whole; return the folder.
+    """Fetch every file that is missing or damaged; return the folder.
 
-    What was fetched before an interruption stays: call it again to go on.
+    Files fetched before an interruption stay, so that a second call continues.
 
     Args:
-        source: An address or a folder laid out like ``humanoid_bench/assets`` of the public
-            package; that package's repository when empty.
-        report: Told of the progress.
+        source: A URL or a folder laid out like ``humanoid_bench/assets`` of the public package; if
+            empty, that package's repository.
+        report: Called after each file.
     """
-    base = _address(source or SOURCE)
-    place = folder()
-    total, here = sum(asset.size for asset in listed()), 0
+    base = _url(source or SOURCE)
+    root = folder()
+    total, present = sum(asset.size for asset in listed()), 0
     for asset in listed():
-        if _trouble(place, asset, thorough=True):
-            # The public repository keeps its licence at the top.
+        if _problem(root, asset, thorough=True):
+            # In the public repository the license is at the top.
             top = base.removesuffix("/humanoid_bench/assets")
-            where = top if asset.path == LICENCE else base
-            _fetch(f"{where}/{asset.path}", asset, place / asset.path)
-        here += asset.size
+            parent = top if asset.path == LICENSE else base
+            _fetch(f"{parent}/{asset.path}", asset, root / asset.path)
+        present += asset.size
         if report is not None:
-            report(here, total)
-    return place
+            report(present, total)
+    return root
 
 
-def _address(source: str) -> str:
-    """Return the address of a folder; an address stays as it is."""
+def _url(source: str) -> str:
+    """Return the URL of a folder; a URL is returned as it is."""
     if source.startswith(("http://", "https://", "file://")):
         return source.rstrip("/")
     if not Path(source).is_dir():
-        raise AssetsError(f"{source} is no folder and no http://, https:// or file:// address")
+        raise AssetsError(f"{source} is neither a folder nor an http://, https:// or file:// URL")
     return Path(source).resolve().as_uri()
 
 
-def _fetch(address: str, asset: Asset, target: Path) -> None:
-    """Bring one file here, whole or not at all."""
+def _fetch(url: str, asset: Asset, target: Path) -> None:
+    """Download one file completely, or leave none."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(_read(address, asset))
+        part.write_bytes(_read(url, asset))
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _read(address: str, asset: Asset) -> bytes:
-    """Return a file's verified contents; try again where that may help."""
+def _read(url: str, asset: Asset) -> bytes:
+    """Return a file's verified contents; retry if that may help."""
     for pause in (*PAUSES, None):
         try:
-            # The files are small enough to be verified before a byte is written.
-            with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
-                data: bytes = answer.read(asset.size + 1)
+            # The files are small enough to be verified in memory, before anything is written.
+            with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
+                data: bytes = response.read(asset.size + 1)
             if hashlib.sha256(data).hexdigest() == asset.sha256:
                 return data
-            trouble, passing = "came damaged: its SHA-256 is wrong", True
+            problem, retry = "arrived damaged: its SHA-256 is wrong", True
         except urllib.error.HTTPError as error:
             error.close()
-            trouble, passing = f"cannot be read: {error}", error.code >= 500 or error.code == 429
+            problem, retry = f"cannot be read: {error}", error.code >= 500 or error.code == 429
         except (OSError, http.client.HTTPException) as error:
-            trouble, passing = f"cannot be read: {error}", True
-        if pause is None or not passing or address.startswith("file:"):
+            problem, retry = f"cannot be read: {error}", True
+        if pause is None or not retry or url.startswith("file:"):
             break
         time.sleep(pause)
     raise AssetsError(
-        f"{address} {trouble}. What is here already stays: go on with `{COMMAND}`, from another "
-        "address or a folder with --source"
+        f"{url} {problem}. Files already fetched stay: continue with `{COMMAND}`, or "
+        "name another URL or folder with --source"
     )

@@ -1,13 +1,13 @@
-"""The H1 robot in MuJoCo: one control step (1/50 s) at a time, and what rewards are made of.
+"""The H1 robot in MuJoCo: one control step (1/50 s) at a time, and the terms of rewards.
 
-Three habits of the public package are kept, because contacts turn a difference in the last digit
-into one that can be seen within a second:
+Three details of the public package are reproduced, because contacts amplify a difference in the
+last digit into a visible one within a second:
 
-- Rewards read what MuJoCo leaves behind after a step. ``qpos`` and ``qvel`` are new; sites,
-  bodies, contacts, forces and sensors are of the moment before, 2 ms ago.
+- Rewards read MuJoCo's data right after a step. ``qpos`` and ``qvel`` are current; sites, bodies,
+  contacts, forces and sensors are those of 2 ms earlier.
 - An action is mapped to the control range with limits rounded to float32.
-- A reset computes the forces of the bare keyframe before those of the noisy start: the first
-  step's solver begins from them.
+- A reset computes the forces of the keyframe before those of the noisy start, because the solver
+  of the first step starts from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PHYSICS_STEPS = 10
 NOISE = 0.01
 """Uniform noise on every position at a reset."""
 HEAD_HEIGHT = 1.65
-"""Where the head of a standing robot is."""
+"""Height of a standing robot's head."""
 
 Vector = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def tolerance(
     margin: float = 0.0,
     shape: Literal["gaussian", "linear"] = "gaussian",
 ) -> float:
-    """Return 1 inside the bounds, and less the further outside.
+    """Return 1 inside the bounds, and less with distance from them.
 
     At a distance of ``margin``, the value is 0.1 (gaussian) or 0 (linear).
 
@@ -60,12 +60,12 @@ def tolerance(
 
 
 class Robot(ABC):
-    """An H1 in the world of one task. It never resets itself and knows of no time limit."""
+    """An H1 in the world of one task. It neither resets itself nor has a time limit."""
 
     lowest = -math.inf
     """Height of the pelvis below which an episode ends."""
     goal: Vector | None = None
-    """A point in space that the task is about, where there is one."""
+    """The point in space to reach, in tasks that have one."""
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         import mujoco
@@ -76,15 +76,15 @@ class Robot(ABC):
         self.random = np.random.default_rng(seed)
         self._mujoco = mujoco
         if mujoco.get_mju_user_warning() is None:
-            # MuJoCo would write MUJOCO_LOG.TXT into the current folder.
+            # By default MuJoCo writes warnings to a file in the current folder.
             mujoco.set_mju_user_warning(logging.getLogger(__name__).warning)
         low, high = model.actuator_ctrlrange.astype(np.float32).T
         self._low, self._span = low, high - low
-        self._seen: Vector = np.zeros(0)
+        self._observation: Vector = np.zeros(0)
         kinds = mujoco.mjtWarning
-        bad = (kinds.mjWARN_BADQPOS, kinds.mjWARN_BADQVEL, kinds.mjWARN_BADQACC)
-        self._bad = np.array([int(kind) for kind in bad])
-        # MuJoCo's own memory, found once: no name is looked up while playing.
+        fatal = (kinds.mjWARN_BADQPOS, kinds.mjWARN_BADQVEL, kinds.mjWARN_BADQACC)
+        self._fatal = np.array([int(kind) for kind in fatal])
+        # Views of MuJoCo's memory, so that no name is looked up at every step.
         data = self.data
         self.qpos: Vector = data.qpos
         self.qvel: Vector = data.qvel
@@ -109,8 +109,8 @@ class Robot(ABC):
         """Return whether the task is over: by default, whether the robot fell."""
         return self.qpos.item(2) < self.lowest
 
-    def begin(self) -> None:  # noqa: B027 - most tasks draw nothing
-        """Draw what differs between a task's episodes besides the noise."""
+    def begin(self) -> None:  # noqa: B027 - most tasks have none
+        """Draw a task's random variables, apart from the noise on positions."""
 
     def observation(self) -> Vector:
         """Return all positions and velocities."""
@@ -121,16 +121,16 @@ class Robot(ABC):
         self.to_keyframe()
         self.place(self.qpos + self.random.uniform(-NOISE, NOISE, size=self.model.nq))
         self.begin()
-        self._seen = self.observation()
-        return self._seen
+        self._observation = self.observation()
+        return self._observation
 
     def to_keyframe(self) -> None:
-        """Stand as the model's file says."""
+        """Take the pose of the model's keyframe."""
         self._mujoco.mj_resetDataKeyframe(self.model, self.data, 0)
         self._mujoco.mj_forward(self.model, self.data)
 
     def place(self, qpos: Vector) -> None:
-        """Move everything to these positions."""
+        """Set all positions."""
         self.qpos[:] = qpos
         self._mujoco.mj_forward(self.model, self.data)
 
@@ -138,63 +138,63 @@ class Robot(ABC):
         """Play one control step; return the observation, the reward and whether it ended."""
         self.data.ctrl[:] = (action + 1) / 2 * self._span + self._low
         self._mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
-        self._seen = self.observation()
-        # MuJoCo puts a robot that has left the finite numbers back to its start, and goes on.
-        if self.data.warning.number[self._bad].any() or not np.isfinite(self._seen).all():
-            raise PhysicsError(f"the simulation of {self.name} left the finite numbers")
+        self._observation = self.observation()
+        # MuJoCo resets a simulation that is no longer finite and continues: read its warnings.
+        if self.data.warning.number[self._fatal].any() or not np.isfinite(self._observation).all():
+            raise PhysicsError(f"the simulation of {self.name} is no longer finite")
         reward = self.reward()
         if not math.isfinite(reward):
             raise PhysicsError(f"the reward of {self.name} is {reward}")
-        return self._seen, reward, self.ended()
+        return self._observation, reward, self.ended()
 
     def state_dict(self) -> State:
-        """Return the physics, what was seen last and the random generator."""
-        everything = self._mujoco.mjtState.mjSTATE_INTEGRATION
-        physics = np.empty(self._mujoco.mj_stateSize(self.model, everything))
-        self._mujoco.mj_getState(self.model, self.data, physics, everything)
+        """Return the physics, the last observation and the random generator."""
+        state_kind = self._mujoco.mjtState.mjSTATE_INTEGRATION
+        physics = np.empty(self._mujoco.mj_stateSize(self.model, state_kind))
+        self._mujoco.mj_getState(self.model, self.data, physics, state_kind)
         return {
             "physics": physics,
-            "observation": self._seen.copy(),
+            "observation": self._observation.copy(),
             "random": self.random.bit_generator.state,
         }
 
     def load_state_dict(self, state: State) -> Vector:
-        """Return to that state, and return what was seen there."""
-        everything = self._mujoco.mjtState.mjSTATE_INTEGRATION
+        """Load a state; return the observation to act on."""
+        state_kind = self._mujoco.mjtState.mjSTATE_INTEGRATION
         physics = np.asarray(state["physics"])
         self._mujoco.mj_resetData(self.model, self.data)
-        self._mujoco.mj_setState(self.model, self.data, physics, everything)
+        self._mujoco.mj_setState(self.model, self.data, physics, state_kind)
         self._mujoco.mj_forward(self.model, self.data)  # for pictures
-        # It normalises quaternions and may change where the solver starts from.
-        self._mujoco.mj_setState(self.model, self.data, physics, everything)
+        # mj_forward normalizes quaternions and may change the solver's start: set the state again.
+        self._mujoco.mj_setState(self.model, self.data, physics, state_kind)
         self.random.bit_generator.state = state["random"]
-        self._seen = np.array(state["observation"])
-        return self._seen
+        self._observation = np.array(state["observation"])
+        return self._observation
 
     @property
     def up(self) -> float:
-        """How much the torso's axis points upwards, -1 to 1."""
+        """Return how far the torso points upwards, from -1 to 1."""
         return self.torso_rotation.item(8)
 
     def upright(self, least: float, margin: float = 1.9) -> float:
-        """1 when the torso is upright."""
+        """Return 1 if the torso is upright."""
         return tolerance(self.up, (least, math.inf), margin, "linear")
 
     def standing(self, height: float = HEAD_HEIGHT) -> float:
-        """1 when the head is high enough."""
+        """Return 1 if the head is high enough."""
         return tolerance(self.head.item(2), (height, math.inf), HEAD_HEIGHT / 4)
 
     def small_control(self) -> float:
-        """1 when no motor works, at least 0.8: the mean of a quadratic tolerance of the forces."""
+        """Return 1 if the motors exert no force, at least 0.8: a mean of quadratic tolerances."""
         near = np.maximum(1 - np.square(self.force / 10), 0)
         return (4 + float(near.sum()) / len(near)) / 5
 
     def move(self, speed: float) -> float:
-        """1 at this forward speed or above, at least 1/6."""
+        """Return 1 at this forward speed or above, at least 1/6."""
         return (5 * tolerance(self.velocity.item(0), (speed, math.inf), speed, "linear") + 1) / 6
 
     def dont_move(self) -> float:
-        """1 when the centre of mass is at rest in the plane."""
+        """Return 1 if the center of mass does not move horizontally."""
         x, y = self.velocity.item(0), self.velocity.item(1)
         return (tolerance(x, margin=2) + tolerance(y, margin=2)) / 2
 
@@ -203,6 +203,6 @@ class Robot(ABC):
         pairs: list[list[int]] = self.data.contact.geom.tolist()
         return pairs
 
-    def geoms(self, names: Iterable[str]) -> frozenset[int]:
-        """Return the numbers of geoms."""
+    def geom_numbers(self, names: Iterable[str]) -> frozenset[int]:
+        """Return the numbers of the named geoms."""
         return frozenset(self.model.geom(name).id for name in names)

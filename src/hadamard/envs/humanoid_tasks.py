@@ -1,7 +1,6 @@
-"""The tasks of HumanoidBench for the H1: what is rewarded, and what ends an episode.
+"""The tasks of HumanoidBench for the H1: their rewards, and when an episode ends.
 
-Every class is a row of the benchmark's table, for single control steps; action repeat and time
-limit are the suite's, in ``humanoid.py``.
+Rewards are those of single control steps; action repeat and time limit are in ``humanoid.py``.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from hadamard.envs.humanoid_robot import HEAD_HEIGHT, Robot, Vector, tolerance
 
 _FLOOR = 0
 """The floor's number among the geoms."""
-_DIM = 0.1
-"""What is left of a reward when the robot touches what it should not."""
+_TOUCH_FACTOR = 0.1
+"""Factor on the reward while the robot touches an obstacle."""
 
 
 class Stand(Robot):
@@ -26,7 +25,7 @@ class Stand(Robot):
     lowest = 0.2
 
     def reward(self) -> float:
-        """Standing, upright, at rest, with little force."""
+        """Reward standing upright and at rest, with little force."""
         return self.small_control() * self.standing() * self.upright(0.9) * self.dont_move()
 
 
@@ -37,7 +36,7 @@ class Walk(Robot):
     speed = 1.0
 
     def reward(self) -> float:
-        """Standing, upright, moving, with little force."""
+        """Reward standing upright and moving, with little force."""
         return self.small_control() * self.standing() * self.upright(0.9) * self.move(self.speed)
 
 
@@ -55,21 +54,22 @@ class Hurdle(Robot):
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
         sides = ("left", "right", "behind")
-        self._barriers = self.geoms(f"{side}_barrier_collision" for side in sides)
+        self._barriers = self.geom_numbers(f"{side}_barrier_collision" for side in sides)
 
     def reward(self) -> float:
-        """As for running; dimmed by a touched barrier."""
-        dim = _DIM if any(not self._barriers.isdisjoint(pair) for pair in self.contacts()) else 1.0
-        return self.small_control() * self.standing() * self.upright(0.8) * self.move(5.0) * dim
+        """Reward running; less while a barrier is touched."""
+        touched = any(not self._barriers.isdisjoint(pair) for pair in self.contacts())
+        factor = _TOUCH_FACTOR if touched else 1.0
+        return self.small_control() * self.standing() * self.upright(0.8) * self.move(5.0) * factor
 
 
 class Crawl(Robot):
-    """Crawl through a tunnel; there is no reward beside it, and no end."""
+    """Crawl through a tunnel; outside it there is no reward. Episodes never terminate."""
 
     quat = np.array([0.75, 0.0, 0.65, 0.0])
 
     def reward(self) -> float:
-        """Low, moving and bent forward, inside the tunnel."""
+        """Reward being low, moving and bent forward, inside the tunnel."""
         low = (0.6, 1.0)
         bent = float(np.linalg.norm(self.pelvis_quat - self.quat))
         inside = tolerance(self.imu.item(1), (-1.0, 1.0))
@@ -82,10 +82,10 @@ class Crawl(Robot):
 
 
 class Climb(Robot):
-    """Walk up and down: stairs and slides."""
+    """Walk up and down stairs or slides."""
 
     def reward(self) -> float:
-        """Tall above both feet, upright, moving, with little force."""
+        """Reward a head high above both feet, upright and moving, with little force."""
         tall, head = (1.2, math.inf), self.head.item(2)
         return (
             self.small_control()
@@ -96,7 +96,7 @@ class Climb(Robot):
         )
 
     def ended(self) -> bool:
-        """Whether the torso lies down."""
+        """Return whether the torso lies down."""
         return self.up < 0.1
 
 
@@ -108,15 +108,15 @@ class Pole(Robot):
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
         names = (model.geom(number).name for number in range(model.ngeom))
-        self._poles = self.geoms(geom for geom in names if "pole_r" in geom)
+        self._poles = self.geom_numbers(geom for geom in names if "pole_r" in geom)
 
     def reward(self) -> float:
-        """Standing and moving; dimmed by a touched pole."""
+        """Reward standing and moving; less while a pole is touched."""
         touched = any(
             _FLOOR not in pair and not self._poles.isdisjoint(pair) for pair in self.contacts()
         )
         stand = self.small_control() * self.standing() * self.upright(0.9)
-        return (0.5 * stand + 0.5 * self.move(0.5)) * (_DIM if touched else 1.0)
+        return (0.5 * stand + 0.5 * self.move(0.5)) * (_TOUCH_FACTOR if touched else 1.0)
 
 
 class Sit(Robot):
@@ -129,7 +129,7 @@ class Sit(Robot):
         self.chair = self.data.body("chair").xpos
 
     def reward(self) -> float:
-        """At the height and place of a seat, upright, at rest, with little force."""
+        """Reward sitting at the seat's height and place, upright and at rest, with little force."""
         x, y, z = self.qpos[:3].tolist()
         posture = tolerance(self.head.item(2) - self.imu.item(2), (0.35, 0.45), 0.3)
         on_chair = tolerance(x - self.chair.item(0), (-0.19, 0.19), 0.2)
@@ -144,7 +144,7 @@ class Sit(Robot):
 
 
 class SitHard(Sit):
-    """Sit down on a chair that gives way, from a random place and heading before it."""
+    """Sit down on a movable chair, from a random place and heading in front of it."""
 
     def begin(self) -> None:
         """Draw the robot's place and heading."""
@@ -163,16 +163,16 @@ class Balance(Robot):
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
-        (self._sphere,) = self.geoms(["pivot_sphere_collision"])
-        (self._board,) = self.geoms(["stand_board_collision"])
+        (self._sphere,) = self.geom_numbers(["pivot_sphere_collision"])
+        (self._board,) = self.geom_numbers(["stand_board_collision"])
 
     def reward(self) -> float:
-        """As for standing, higher up."""
+        """Reward standing still, at the board's height."""
         high = HEAD_HEIGHT + 0.37
         return self.small_control() * self.dont_move() * self.upright(0.9) * self.standing(high)
 
     def ended(self) -> bool:
-        """Whether it fell, or all does not rest on the floor by the board and the sphere."""
+        """Return whether the robot fell, or it or the board touches what they should not."""
         if super().ended():
             return True
         for pair in self.contacts():
@@ -185,7 +185,7 @@ class Balance(Robot):
 
 
 class Reach(Robot):
-    """Bring the left hand to a point in space; there is no end."""
+    """Bring the left hand to a point in space. Episodes never terminate."""
 
     goal: Vector
 
@@ -195,15 +195,15 @@ class Reach(Robot):
         self.pelvis_rotation: Vector = self.data.body(1).xmat
 
     def begin(self) -> None:
-        """Draw the point."""
+        """Draw the point to reach."""
         self.goal = self.random.uniform((-2.0, -2.0, 0.2), (2.0, 2.0, 2.0))
 
     def observation(self) -> Vector:
-        """Return positions, velocities, the hand and the point."""
+        """Return positions, velocities, the hand's place and the point to reach."""
         return np.concatenate((self.qpos, self.qvel, self.left_hand, self.goal))
 
     def reward(self) -> float:
-        """Upright, calm, and near."""
+        """Reward being upright, slow, and near the point."""
         distance = math.dist(self.left_hand.tolist(), self.goal.tolist())
         return (
             5 * self.pelvis_rotation.item(8)
@@ -213,11 +213,11 @@ class Reach(Robot):
         )
 
     def state_dict(self) -> State:
-        """Return the state, with the point."""
+        """Return the state, with the point to reach."""
         return {**super().state_dict(), "goal": self.goal.copy()}
 
     def load_state_dict(self, state: State) -> Vector:
-        """Return to that state."""
+        """Load a state."""
         self.goal = np.array(state["goal"])
         return super().load_state_dict(state)
 
@@ -228,28 +228,30 @@ class Maze(Robot):
     lowest = 0.2
     checkpoints = ((0.0, 0.0), (3.0, 0.0), (3.0, 6.0), (6.0, 6.0), (6.0, 6.0))
     directions = ((1, 0), (1, 0), (0, 1), (1, 0), (0, 1))
-    """Where to go in each stage: to +x at first, then to +x, +y, +x and +y in turn."""
+    """Direction (x, y) of each stage: first +x, then +x, +y, +x and +y in turn."""
     last_stage = 4
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
         self.stage = 0
-        (self._first_wall,) = self.geoms(["block_collision_00"])
+        (self._first_wall,) = self.geom_numbers(["block_collision_00"])
 
     def begin(self) -> None:
-        """Begin at the first checkpoint."""
+        """Start at the first checkpoint."""
         self.stage = 0
 
     def reward(self) -> float:
-        """Standing, moving as the maze goes and near the checkpoint, dimmed at walls; a bonus."""
+        """Reward following the maze; less while a wall is touched; a bonus at each checkpoint."""
         bonus = self._advance()
-        wall = _DIM if any(max(pair) >= self._first_wall for pair in self.contacts()) else 1.0
+        factor = (
+            _TOUCH_FACTOR if any(max(pair) >= self._first_wall for pair in self.contacts()) else 1.0
+        )
         stand = self.standing() * self.upright(0.9) * self.small_control()
         near = tolerance(self._distance(self.imu), margin=1)
-        return (0.2 * stand + 0.4 * self._follow() + 0.4 * near) * wall + bonus
+        return (0.2 * stand + 0.4 * self._follow() + 0.4 * near) * factor + bonus
 
     def _advance(self) -> float:
-        """Go on to the next checkpoint when this one is reached."""
+        """Move to the next checkpoint if this one is reached; return the bonus."""
         if self.stage == self.last_stage or self._distance(self.pelvis) >= 0.4:
             return 0.0
         self.stage += 1
@@ -271,7 +273,7 @@ class Maze(Robot):
         return {**super().state_dict(), "stage": self.stage}
 
     def load_state_dict(self, state: State) -> Vector:
-        """Return to that state."""
+        """Load a state."""
         self.stage = state["stage"]
         return super().load_state_dict(state)
 
@@ -292,4 +294,4 @@ TASKS: dict[str, type[Robot]] = {
     "balance-simple": Balance,
     "balance-hard": Balance,
 }
-"""The tasks by name; ``_`` instead of ``-`` in the model's file."""
+"""The tasks by name; the model's file has ``_`` instead of ``-``."""

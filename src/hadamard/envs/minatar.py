@@ -1,9 +1,9 @@
 """MinAtar: five small Atari-like games on a 10x10 grid.
 
-The games are those of the PyPI package ``minatar``: sticky actions with probability 0.1, no
-difficulty ramping, each game's minimal action set, rewards as they are. An episode is truncated
-after 5,000 steps (ours: the package has no limit). Freeway's own limit of 2,500 frames is part of
-the game and terminates it, as in the package.
+The games are those of the PyPI package ``minatar``, with sticky actions (probability 0.1), no
+difficulty ramping, each game's minimal action set and unclipped rewards. An episode is truncated
+after 5,000 steps; the package itself has no limit. Freeway's limit of 2,500 frames is part of the
+game and terminates it, as in the package.
 
 The state is exact: it holds every game with its random generator, and play continues from it bit
 for bit.
@@ -23,13 +23,13 @@ from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
 from hadamard.envs.common import (
-    Tally,
+    RunningEpisodes,
     check_actions,
     check_num_envs,
     check_saved,
     check_task,
-    copied,
-    spread,
+    copy_to_device,
+    environment_seeds,
 )
 
 REQUIRES = ("minatar",)
@@ -40,10 +40,10 @@ MAX_STEPS = 5_000
 SIDE = 10
 CELLS = SIDE * SIDE
 PIXELS = 40
-"""Side of a cell in a picture."""
+"""Width and height of a cell in a picture."""
 
-# Of the background, then of each channel: no two that lie side by side in a game look alike.
-_COLOURS = np.array(
+# The background's color, then each channel's: neighboring ones of a game are easy to tell apart.
+_COLORS = np.array(
     [
         (16, 18, 28),
         (240, 228, 66),
@@ -75,16 +75,16 @@ def make(
     training: bool = True,
     ramping: bool = False,
 ) -> Envs:
-    """Make a batch of one game; training and evaluation are alike."""
+    """Make a batch of one game; training and evaluation do not differ."""
     del training
     return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
 
 
 class MinAtarEnvs:
-    """A batch of one MinAtar game, played one after another in this process."""
+    """A batch of one MinAtar game; the games are stepped one after another in this process."""
 
     exact = True
-    splits = True
+    splittable = True
 
     def __init__(
         self,
@@ -101,36 +101,36 @@ class MinAtarEnvs:
         self.device = torch.device(device)
         game_class = _game_class(task)
         self._games: list[Any] = []
-        for game_seed in spread(seed, num_envs):
+        for game_seed in environment_seeds(seed, num_envs):
             game = game_class(ramping=ramping)
             game.random = np.random.RandomState(game_seed)
-            # The constructor has drawn the first episode before the seed was known.
+            # The constructor has drawn an episode without the seed: draw another.
             game.reset()
             self._games.append(game)
         self._last_actions = [0] * num_envs
-        self._minimal: list[int] = self._games[0].minimal_action_set()
+        self._action_set: list[int] = self._games[0].minimal_action_set()
         channels = self._games[0].state_shape()[2]
-        self.spec = EnvSpec((channels, SIDE, SIDE), torch.uint8, len(self._minimal))
+        self.spec = EnvSpec((channels, SIDE, SIDE), torch.uint8, len(self._action_set))
         self._render = _RENDERERS[task]
-        # Setting one byte of a bytearray takes half the time of setting one of an array.
+        # Writing a byte to a bytearray takes half the time of writing it to an array.
         self._cells = bytearray(num_envs * channels * CELLS)
         self._batch = np.frombuffer(self._cells, dtype=np.uint8).reshape(num_envs, channels, CELLS)
-        self._tally = Tally(num_envs)
+        self._running = RunningEpisodes(num_envs)
         self._actions: list[int] | None = None
 
     def reset(self) -> Tensor:
-        """Start new episodes everywhere; the random generators go on, they do not start over."""
+        """Start new episodes everywhere; the generators are not reseeded."""
         for game in self._games:
             game.reset()
-        self._tally.clear()
+        self._running.clear()
         self._actions = None
         self._render_all()
         return self._observation()
 
     def send(self, action: Tensor) -> None:
         """Keep the actions; the games are played in ``receive``."""
-        chosen = check_actions(action, self.num_envs, self.spec)
-        self._actions = [self._minimal[index] for index in chosen.tolist()]
+        indices = check_actions(action, self.num_envs, self.spec)
+        self._actions = [self._action_set[index] for index in indices.tolist()]
 
     def receive(self) -> Step:
         """Play one step of every game."""
@@ -138,7 +138,7 @@ class MinAtarEnvs:
             raise RuntimeError("receive() without send(): no step was started")
         results = []
         for index, (game, action) in enumerate(zip(self._games, self._actions, strict=True)):
-            # As in the package, an action can stick to the one before across a reset.
+            # As in the package, an action can also be repeated across a reset.
             if game.random.random_sample() < STICKY_ACTION_PROBABILITY:
                 action = self._last_actions[index]
             self._last_actions[index] = action
@@ -146,18 +146,18 @@ class MinAtarEnvs:
         self._actions = None
         reward = np.array([result[0] for result in results], dtype=np.float32)
         terminated = np.array([result[1] for result in results], dtype=np.bool_)
-        self._tally.add(reward)
-        truncated = (self._tally.lengths >= MAX_STEPS) & ~terminated
+        self._running.add(reward)
+        truncated = (self._running.lengths >= MAX_STEPS) & ~terminated
         self._render_all()
         ended = np.flatnonzero(terminated | truncated)
         episodes: list[Episode] = []
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            final_obs = copied(self._stacked()[ended], self.device)
+            final_obs = copy_to_device(self._batch_of_grids()[ended], self.device)
             stride = self.spec.obs_shape[0] * CELLS
             for index in ended.tolist():
-                episodes.append(self._tally.finish(index))
+                episodes.append(self._running.finish(index))
                 self._games[index].reset()
                 self._batch[index] = 0
                 self._render(self._games[index], self._cells, index * stride, self._batch[index])
@@ -173,16 +173,16 @@ class MinAtarEnvs:
         )
 
     def step(self, action: Tensor) -> Step:
-        """Send and receive."""
+        """Take one step: send, then receive."""
         self.send(action)
         return self.receive()
 
     def render(self) -> NDArray[np.uint8]:
-        """Return the first game's grid, a colour for each channel."""
+        """Return the first game's grid with one color per channel."""
         channels = self._batch[0].reshape(-1, SIDE, SIDE)
-        # Where two channels share a cell the later one is seen, as in the package's own pictures.
+        # If two channels share a cell the later one is shown, as in the package's own pictures.
         numbers = np.arange(1, len(channels) + 1, dtype=np.uint8)[:, None, None]
-        grid: NDArray[np.uint8] = _COLOURS[(channels * numbers).max(axis=0)]
+        grid: NDArray[np.uint8] = _COLORS[(channels * numbers).max(axis=0)]
         return grid.repeat(PIXELS, axis=0).repeat(PIXELS, axis=1)
 
     def close(self) -> None:
@@ -193,16 +193,16 @@ class MinAtarEnvs:
         return {
             "games": [_encode(game.__dict__) for game in self._games],
             "last_actions": list(self._last_actions),
-            **self._tally.state_dict(),
+            **self._running.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> Tensor:
-        """Return to that state, and return the observations to act on there."""
+        """Load a state; return the observations to act on."""
         check_saved(len(state["games"]), self.num_envs)
         for game, saved in zip(self._games, state["games"], strict=True):
             game.__dict__.update(_decode(saved))
         self._last_actions = list(state["last_actions"])
-        self._tally.load_state_dict(state)
+        self._running.load_state_dict(state)
         self._actions = None
         self._render_all()
         return self._observation()
@@ -214,14 +214,14 @@ class MinAtarEnvs:
             render(game, cells, index * stride, rows)
 
     def _observation(self) -> Tensor:
-        return copied(self._stacked(), self.device)
+        return copy_to_device(self._batch_of_grids(), self.device)
 
-    def _stacked(self) -> NDArray[np.uint8]:
+    def _batch_of_grids(self) -> NDArray[np.uint8]:
         return self._batch.reshape(-1, *self.spec.obs_shape)
 
 
 def _game_class(task: str) -> Any:
-    """Load a game's file without its package, which imports pandas and more to draw (seconds)."""
+    """Load a game's file alone: its package takes seconds to import pandas and plotting."""
     package = importlib.util.find_spec("minatar")
     if package is None or not package.submodule_search_locations:
         raise ImportError("minatar is not installed: pip install 'hadamard-rl[minatar]'")
@@ -248,7 +248,7 @@ def _encode(value: Any) -> Any:
         return {key: _encode(item) for key, item in value.items()}
     if isinstance(value, np.random.RandomState):
         return {"random_state": _encode(value.get_state(legacy=False))}
-    raise TypeError(f"a MinAtar game holds a {type(value).__name__}, which cannot be saved")
+    raise TypeError(f"cannot save a MinAtar game that holds a {type(value).__name__}")
 
 
 def _decode(value: Any) -> Any:
@@ -267,9 +267,9 @@ def _decode(value: Any) -> Any:
     return value
 
 
-# Each renderer lights the cells that the game's own state() lights, channels first, without
-# building an array for every game: cell (channel, y, x) is byte start + 100 channel + 10 y + x.
-# ``rows`` is the same memory as an array of (channel, cell), for the games that keep whole grids.
+# Each renderer sets the cells that the game's own state() sets, channels first, without building an
+# array per game: cell (channel, y, x) is byte start + 100 channel + 10 y + x of ``cells``.
+# ``rows`` is the same memory as an array of (channel, cell), for games that store whole grids.
 
 
 def _asterix(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
@@ -294,7 +294,7 @@ def _breakout(game: Any, cells: bytearray, start: int, rows: NDArray[np.uint8]) 
 def _freeway(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8]) -> None:
     cells[start + 10 * game.pos + 4] = 1
     if type(game.cars[0][3]) is not int:
-        # Drawn anew: the same numbers as Python's own, which the game computes with faster.
+        # New cars hold NumPy integers. The game computes faster with Python's, of equal value.
         game.cars = [[int(number) for number in car] for car in game.cars]
     for x, y, _timer, velocity in game.cars:
         row = start + 10 * y
@@ -321,7 +321,7 @@ def _seaquest(game: Any, cells: bytearray, start: int, _rows: NDArray[np.uint8])
             trail = x - 1 if to_right else x + 1
             if 0 <= trail <= 9:
                 cells[row + trail + 300] = 1
-    # 20 units of oxygen light one cell; the divers' gauge fills from the right.
+    # 20 units of oxygen set one cell; the gauge of divers fills from the right.
     oxygen = max(0, game.oxygen) // 20
     divers = max(0, game.diver_count)
     cells[start + 790 : start + 790 + oxygen] = b"\1" * oxygen

@@ -1,6 +1,6 @@
-"""Probe: toy tasks whose values are known, to test learners.
+"""Probe: toy tasks with known values, to test learners.
 
-| task | observation | episode | what is known |
+| task | observation | episode | known values |
 |---|---|---|---|
 | constant | 1 | one step, reward 1 | V = 1 |
 | observed | -1 or 1 | one step, reward = observation | V = observation |
@@ -12,10 +12,10 @@
 | image84 | the same as four 84x84 frames | the same | V = 1 |
 | steer | -1 or 1 | one step, 1 - mean((action - observation / 2)^2) | V = 1, actions of +-0.5 |
 | track | -1 or 1 | the same, truncated after 8 steps | V = 1 / (1 - gamma) |
-| track84 | the side as three 84x84 frames in colour | the same | V = 1 / (1 - gamma) |
+| track84 | the side as three 84x84 frames in color | the same | V = 1 / (1 - gamma) |
 
-In ``steer``, ``track`` and ``track84`` an action is two numbers in [-1, 1]. A learner that takes a
-truncation for an end learns at most 4 in ``truncation``. The state is exact.
+In ``steer``, ``track`` and ``track84`` an action is two numbers in [-1, 1]. A learner that treats
+truncation as termination learns at most V = 4 in ``truncation``. The state is exact.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
 from hadamard.envs.common import (
-    Tally,
+    RunningEpisodes,
     check_actions,
     check_num_envs,
     check_saved,
     check_task,
-    spread,
+    environment_seeds,
 )
 
 REQUIRES: tuple[str, ...] = ()
 EXTRA = ""
 
 PIXELS = 240
-"""Side of a picture."""
+"""Width and height of a picture."""
 
 
 @dataclass(frozen=True)
 class _Task:
-    """How a task looks and how long it lasts; its reward is in ``ProbeEnvs._reward``."""
+    """Observations and length of a task; its reward is in ``ProbeEnvs._reward``."""
 
     steps: int = 1
     sided: bool = False
-    """Whether every episode has a random side, -1 or 1, that the observation shows."""
+    """Whether every episode has a random side, -1 or 1, which the observation shows."""
     image: tuple[int, ...] = ()
-    colours: int = 1
+    colors: int = 1
     """Channels of a frame."""
     truncates: bool = False
     steered: bool = False
-    """Whether an action is two numbers, best at half the side."""
+    """Whether an action is two numbers, each best at half the side."""
 
 
 _TASKS = {
@@ -72,7 +72,7 @@ _TASKS = {
     "steer": _Task(sided=True, steered=True),
     "track": _Task(steps=8, sided=True, steered=True, truncates=True),
     "track84": _Task(
-        steps=8, sided=True, steered=True, truncates=True, image=(9, 84, 84), colours=3
+        steps=8, sided=True, steered=True, truncates=True, image=(9, 84, 84), colors=3
     ),
 }
 
@@ -90,7 +90,7 @@ def make(
     *,
     training: bool = True,
 ) -> Envs:
-    """Make a batch of a toy task; training and evaluation are alike."""
+    """Make a batch of one toy task; training and evaluation do not differ."""
     del training
     return ProbeEnvs(task, seed, num_envs, device)
 
@@ -118,13 +118,13 @@ class ProbeEnvs:
             obs_shape=image or (1,),
             obs_dtype=torch.uint8 if image else torch.float32,
             num_actions=0 if self._task.steered else 2,
-            frames=image[0] // self._task.colours if image else 1,
+            frames=image[0] // self._task.colors if image else 1,
             action_size=2 if self._task.steered else 0,
             max_steps=self._task.steps,
         )
-        # On the CPU whatever the device, so that the stream is the same everywhere.
-        self._random = torch.Generator().manual_seed(spread(seed, 1)[0])
-        self._tally = Tally(num_envs)
+        # Always on the CPU, so that the random numbers are the same on every device.
+        self._random = torch.Generator().manual_seed(environment_seeds(seed, 1)[0])
+        self._running = RunningEpisodes(num_envs)
         self._action: Tensor | None = None
         self._begin()
 
@@ -132,7 +132,7 @@ class ProbeEnvs:
         """Start an episode everywhere."""
         self._time = 0
         self._side = 2.0 * torch.randint(2, (self.num_envs,), generator=self._random) - 1.0
-        # A random column of the lit half: there is more than one image of each side.
+        # A random column of that half, so that each side has more than one image.
         half = max(1, self.spec.obs_shape[-1] // 2)
         column = torch.randint(half, (self.num_envs,), generator=self._random)
         self._column = column + half * (self._side > 0)
@@ -150,7 +150,7 @@ class ProbeEnvs:
         return obs.to(self.device).clone(memory_format=torch.contiguous_format)
 
     def _reward(self, action: Tensor) -> Tensor:
-        """Return what the action is worth, before the clock moves."""
+        """Return the reward of an action at the current time."""
         if self.name in ("constant", "truncation"):
             return torch.ones(self.num_envs)
         if self.name == "delayed":
@@ -162,13 +162,13 @@ class ProbeEnvs:
         signed = 2.0 * action - 1.0
         return signed if self.name == "action" else signed * self._side
 
-    def _everywhere(self, value: bool) -> Tensor:
+    def _all(self, value: bool) -> Tensor:
         return torch.full((self.num_envs,), value)
 
     def reset(self) -> Tensor:
-        """Start new episodes everywhere; the random generator goes on."""
+        """Start new episodes everywhere; the generator is not reseeded."""
         self._begin()
-        self._tally.clear()
+        self._running.clear()
         self._action = None
         return self._observe()
 
@@ -183,7 +183,7 @@ class ProbeEnvs:
         reward = self._reward(self._action)
         self._action = None
         self._time += 1
-        self._tally.add(reward.numpy())
+        self._running.add(reward.numpy())
         ended = self._time == self._task.steps
         truncated = ended and self._task.truncates
         final_index = final_obs = None
@@ -191,13 +191,13 @@ class ProbeEnvs:
         if ended:
             final_index = torch.arange(self.num_envs)
             final_obs = self._observe()
-            episodes = tuple(self._tally.finish(env) for env in range(self.num_envs))
+            episodes = tuple(self._running.finish(env) for env in range(self.num_envs))
             self._begin()
         return Step(
             obs=self._observe(),
             reward=reward,
-            terminated=self._everywhere(ended and not truncated),
-            truncated=self._everywhere(truncated),
+            terminated=self._all(ended and not truncated),
+            truncated=self._all(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=truncated,
@@ -205,12 +205,12 @@ class ProbeEnvs:
         )
 
     def step(self, action: Tensor) -> Step:
-        """Send and receive."""
+        """Take one step: send, then receive."""
         self.send(action)
         return self.receive()
 
     def render(self) -> NDArray[np.uint8]:
-        """Return the first task's side as a lit column, and below it how much time has passed."""
+        """Return a picture of the first environment: its side, and a bar of the time passed."""
         width = self.spec.obs_shape[-1] if self._task.image else 2
         lit = int(self._column[0]) if self._task.image else int(self._side[0] > 0)
         picture = np.full((PIXELS, PIXELS, 3), 40, dtype=np.uint8)
@@ -225,22 +225,22 @@ class ProbeEnvs:
         """Nothing to free."""
 
     def state_dict(self) -> State:
-        """Return the clock, the sides, the random generator and the running scores."""
+        """Return the time, the sides, the random generator and the running scores."""
         return {
             "time": self._time,
             "side": self._side.clone(),
             "column": self._column.clone(),
             "random": self._random.get_state(),
-            **self._tally.state_dict(),
+            **self._running.state_dict(),
         }
 
     def load_state_dict(self, state: State) -> Tensor:
-        """Return to that state, and return the observations to act on there."""
+        """Load a state; return the observations to act on."""
         check_saved(len(state["side"]), self.num_envs)
         self._time = state["time"]
         self._side = torch.as_tensor(state["side"]).cpu().clone()
         self._column = torch.as_tensor(state["column"]).cpu().clone()
         self._random.set_state(torch.as_tensor(state["random"]).cpu())
-        self._tally.load_state_dict(state)
+        self._running.load_state_dict(state)
         self._action = None
         return self._observe()

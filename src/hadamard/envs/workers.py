@@ -1,11 +1,8 @@
 """Environments of any suite, spread over processes.
 
-Every process holds an equal share of the environments, made by the suite as usual. Observations,
-rewards, ends and actions are in memory that all processes share; the pipes carry only commands,
-finished episodes and saved states.
-
-Where the system has it, workers are forked from a server process that has loaded the large
-packages once. Otherwise each loads them for itself.
+Every worker holds an equal share of the environments; ``worker_process.py`` is what it runs.
+On Linux, workers are forked from a server process that has loaded the large packages once.
+Elsewhere, each worker loads them itself.
 """
 
 from __future__ import annotations
@@ -20,14 +17,11 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,54 +30,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
-from hadamard.envs.common import check_actions, check_num_envs, check_saved, copied, spread
+from hadamard.envs import worker_process
+from hadamard.envs.common import (
+    check_actions,
+    check_num_envs,
+    check_saved,
+    copy_to_device,
+    environment_seeds,
+)
+from hadamard.envs.worker_process import STEP, UNEVENTFUL, SharedMemory, message
 
 START_TIMEOUT = 120.0
 """Seconds a worker may take to import its packages and make its environments."""
 
-_STEP = b"step"
-_UNEVENTFUL = b"ok"
-"""Answer to a step in which no episode ended."""
-
 
 class EnvironmentFailure(RuntimeError):
-    """A process that held environments died, failed or stopped answering."""
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """The memory that all processes write; every tensor leads with the environments."""
-
-    obs: Tensor
-    final_obs: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    action: Tensor
-
-    @classmethod
-    def map(cls, folder: str, spec: EnvSpec, num_envs: int) -> _Shared:
-        """Map the files of a folder, creating those that are not there."""
-
-        def tensor(name: str, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> Tensor:
-            size = torch.Size((num_envs, *shape))
-            flat = torch.from_file(
-                str(Path(folder, name)), shared=True, size=size.numel(), dtype=dtype
-            )
-            return flat.view(size)
-
-        return cls(
-            obs=tensor("obs", spec.obs_dtype, spec.obs_shape),
-            final_obs=tensor("final_obs", spec.obs_dtype, spec.obs_shape),
-            reward=tensor("reward", torch.float32),
-            terminated=tensor("terminated", torch.bool),
-            truncated=tensor("truncated", torch.bool),
-            action=tensor("action", spec.action_dtype, spec.action_shape),
-        )
-
-    def part(self, environments: slice) -> _Shared:
-        """Return the same memory of some of the environments."""
-        return _Shared(*(getattr(self, field.name)[environments] for field in fields(self)))
+    """A worker process died, failed or stopped answering."""
 
 
 class WorkerEnvs:
@@ -91,13 +53,14 @@ class WorkerEnvs:
 
     Args:
         name: ``suite/task``.
-        seed: Environment i is seeded with the i-th number spread from this one, in whatever
-            worker it is.
-        num_envs: How many in all; the first workers hold one more where it does not divide.
-        device: Where the tensors are handed over.
+        seed: Environment i gets the i-th seed that follows from this one, whichever worker holds
+            it. A sequence holds one seed per environment.
+        num_envs: How many environments; if they cannot be divided evenly, the first workers hold
+            one more.
+        device: Where observations are put.
         workers: How many processes.
-        timeout: Seconds after which a worker that does not answer is given up.
-        options: What else ``hadamard.envs.make_part`` takes.
+        timeout: Seconds after which a worker that does not answer counts as failed.
+        options: Further arguments of ``hadamard.envs.make_part``.
         preload: Packages to load once for all workers that are started later.
     """
 
@@ -116,84 +79,86 @@ class WorkerEnvs:
         check_num_envs(num_envs)
         if not 1 <= workers <= num_envs:
             raise ValueError(
-                f"workers (--train.env-workers) must lie in 1..{num_envs}, as many as there are "
-                f"environments at most, got {workers}"
+                f"workers (--train.env-workers) must be in 1..{num_envs}, at most one for each "
+                f"environment, got {workers}"
             )
         self.name = name
         self.num_envs = num_envs
         self.device = torch.device(device)
         self.timeout = timeout
-        share, more = divmod(num_envs, workers)
+        share, remainder = divmod(num_envs, workers)
         bounds = [0]
         for worker in range(workers):
-            bounds.append(bounds[-1] + share + (worker < more))
-        self._slices = [slice(*pair) for pair in itertools.pairwise(bounds)]
-        self._sent = False
+            bounds.append(bounds[-1] + share + (worker < remainder))
+        self._parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        self._step_under_way = False
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         self._polls: list[select.poll] = []
-        # Runs at the latest when this object or the interpreter goes.
+        # Called by close(), or else when this object is collected or the interpreter exits.
         self._end = weakref.finalize(self, _kill, self._processes, self._pipes)
         context = _context(preload)
-        seeds = spread(seed, num_envs)
-        for part in self._slices:
-            pipe, far_pipe = context.Pipe()
-            # A server process has the environment variables of when it was started.
-            given = (far_pipe, name, seeds[part], part, dict(options or {}), dict(os.environ))
-            process = context.Process(target=_work, args=given, daemon=True)
+        seeds = environment_seeds(seed, num_envs)
+        for part in self._parts:
+            pipe, worker_pipe = context.Pipe()
+            # The server process keeps the environment variables it was started with.
+            variables = dict(os.environ)
+            arguments = (worker_pipe, name, seeds[part], part, dict(options or {}), variables)
+            process = context.Process(target=worker_process.run, args=arguments, daemon=True)
             process.start()
-            # Only the worker may hold its end, or its death would go unnoticed.
-            far_pipe.close()
+            # If another process held the worker's end, its death would not close the pipe.
+            worker_pipe.close()
             self._processes.append(process)
             self._pipes.append(pipe)
             poll = select.poll()
             poll.register(pipe, select.POLLIN)
             poll.register(process.sentinel, select.POLLIN)
             self._polls.append(poll)
-        made = self._answers(max(timeout, START_TIMEOUT))
-        self.spec: EnvSpec = made[0][0]
-        self.exact: bool = made[0][1]
-        self.splits: bool = made[0][2]
+        first, *_ = self._answers(max(timeout, START_TIMEOUT))
+        self.spec: EnvSpec = first[0]
+        self.exact: bool = first[1]
+        self.splittable: bool = first[2]
+        """Whether every value of a state has one entry per environment."""
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        # Once everyone has mapped the files they need no names, and nothing is left behind.
+        # Mapped files stay usable after they are deleted, so nothing is left behind.
         with tempfile.TemporaryDirectory(prefix="hadamard-", dir=memory) as folder:
-            self._shared = _Shared.map(folder, self.spec, num_envs)
-            self._ask("attach", [(folder, self.spec, num_envs)] * workers)
+            self._shared = SharedMemory.map(folder, self.spec, num_envs)
+            self._call("attach", [(folder, self.spec, num_envs)] * workers)
 
     def reset(self) -> Tensor:
         """Start new episodes everywhere."""
-        if self._sent:
+        if self._step_under_way:
             self.receive()
-        self._ask("reset")
+        self._call("reset")
         return self._shared.obs.to(self.device, copy=True)
 
     def send(self, action: Tensor) -> None:
         """Start one step in all processes."""
-        if self._sent:
+        if self._step_under_way:
             raise RuntimeError("send() twice: the step under way was not received")
-        chosen = check_actions(action, self.num_envs, self.spec)
-        self._shared.action.copy_(torch.from_numpy(chosen))
-        self._tell(_STEP)
-        self._sent = True
+        actions = check_actions(action, self.num_envs, self.spec)
+        self._shared.action.copy_(torch.from_numpy(actions))
+        self._send(STEP)
+        self._step_under_way = True
 
     def receive(self) -> Step:
         """Wait for the step that ``send`` started."""
-        if not self._sent:
+        if not self._step_under_way:
             raise RuntimeError("receive() without send(): no step was started")
-        self._sent = False
-        final: list[int] = []
+        self._step_under_way = False
+        ended: list[int] = []
         episodes: list[Episode] = []
         any_truncated = False
         for answer in self._answers(self.timeout):
             if answer is not None:
-                worker_final, worker_truncated, worker_episodes = answer
-                final += worker_final
+                worker_ended, worker_truncated, worker_episodes = answer
+                ended += worker_ended
                 any_truncated |= worker_truncated
                 episodes += worker_episodes
         shared = self._shared
-        index = torch.tensor(final) if final else None
+        index = torch.tensor(ended) if ended else None
         return Step(
-            obs=copied(shared.obs.numpy(), self.device),
+            obs=copy_to_device(shared.obs.numpy(), self.device),
             reward=shared.reward.clone(),
             terminated=shared.terminated.clone(),
             truncated=shared.truncated.clone(),
@@ -204,116 +169,117 @@ class WorkerEnvs:
         )
 
     def step(self, action: Tensor) -> Step:
-        """Send and receive."""
+        """Take one step: send, then receive."""
         self.send(action)
         return self.receive()
 
     def close(self) -> None:
-        """Let the workers close their environments and end; afterwards none is left."""
+        """Let the workers close their environments, then end them."""
         if not self._end.alive:
             return
         with contextlib.suppress(EnvironmentFailure):
-            if self._sent:
+            if self._step_under_way:
                 self.receive()
-            self._tell(_message("close"))
+            self._send(message("close"))
             for process in self._processes:
                 process.join(self.timeout)
         self._end()
 
     def render(self) -> NDArray[np.uint8]:
         """Return a picture of the first environment."""
-        if self._sent:
-            raise RuntimeError("a step is under way: receive() it before asking for a picture")
-        first = [worker == 0 for worker in range(len(self._slices))]
-        picture: NDArray[np.uint8] = self._ask("render", first)[0]
+        if self._step_under_way:
+            raise RuntimeError("a step is under way: receive() it before rendering")
+        is_first = [worker == 0 for worker in range(len(self._parts))]
+        picture: NDArray[np.uint8] = self._call("render", is_first)[0]
         return picture
 
     def state_dict(self) -> State:
-        """Return the state as one process would, where the suite's can be joined."""
-        if self._sent:
+        """Return the state: where it is splittable, as a single process would."""
+        if self._step_under_way:
             raise RuntimeError("a step is under way: receive() it before saving the state")
-        states = self._ask("state")
-        return _joined(states) if self.splits else {"workers": states}
+        states = self._call("state")
+        return _join_states(states) if self.splittable else {"workers": states}
 
     def load_state_dict(self, state: State) -> Tensor | None:
-        """Return to that state, and return the observations where the suite restores exactly."""
-        if self._sent:
+        """Load a state; return its observations, or None if the suite cannot restore exactly."""
+        if self._step_under_way:
             self.receive()
-        if self.splits:
-            whole = _joined(state["workers"]) if "workers" in state else state
-            for values in whole.values():
+        if self.splittable:
+            joined = _join_states(state["workers"]) if "workers" in state else state
+            for values in joined.values():
                 check_saved(len(values), self.num_envs)
-            saved = [{key: whole[key][part] for key in whole} for part in self._slices]
-        elif "workers" not in state or len(state["workers"]) != len(self._slices):
+            states = [{key: joined[key][part] for key in joined} for part in self._parts]
+        elif "workers" not in state or len(state["workers"]) != len(self._parts):
             count = len(state.get("workers", ()))
             raise ValueError(
-                f"the saved state is of {count} workers and there are {len(self._slices)} "
-                f"here: make the environments with workers={count}"
+                f"the saved state has {count} workers, but here there are {len(self._parts)}: "
+                f"make the environments with workers={count}"
             )
         else:
-            saved = state["workers"]
-        shown = self._ask("load", saved)
-        return self._shared.obs.to(self.device, copy=True) if all(shown) else None
+            states = state["workers"]
+        restored = self._call("load", states)
+        return self._shared.obs.to(self.device, copy=True) if all(restored) else None
 
-    def _ask(self, command: str, payloads: Sequence[Any] | None = None) -> list[Any]:
-        if payloads is None:
-            self._tell(_message(command))
+    def _call(self, command: str, arguments: Sequence[Any] | None = None) -> list[Any]:
+        """Send every worker a command, each with its own argument, and wait for the answers."""
+        if arguments is None:
+            self._send(message(command))
         else:
-            self._tell(*(_message(command, payload) for payload in payloads))
+            self._send(*(message(command, argument) for argument in arguments))
         return self._answers(self.timeout)
 
-    def _tell(self, *messages: bytes) -> None:
-        """Send every worker its message, or all the same."""
+    def _send(self, *messages: bytes) -> None:
+        """Send one message to all workers, or each worker its own."""
         if not self._end.alive:
             raise RuntimeError("these environments are closed")
         for worker, pipe in enumerate(self._pipes):
             try:
                 pipe.send_bytes(messages[worker if len(messages) > 1 else 0])
             except OSError:
-                self._read(worker)  # raises what it died of
+                self._read(worker)  # raises the cause of its death
 
     def _answers(self, timeout: float) -> list[Any]:
-        """Wait for one answer of every worker; give up on all when one fails.
+        """Wait for one answer of every worker; if one fails, all are ended.
 
-        They are waited for in their order: while the first still plays the others finish, and
-        this process is not woken for each.
+        They are waited for in order: the others finish while the first still plays, so this
+        process wakes up less often than if it waited for any of them.
         """
         deadline = time.monotonic() + timeout
         answers = []
         for worker, poll in enumerate(self._polls):
-            left = max(0.0, deadline - time.monotonic())
-            if not poll.poll(1e3 * left):
+            seconds_left = max(0.0, deadline - time.monotonic())
+            if not poll.poll(1e3 * seconds_left):
                 raise self._failure(worker, f"did not answer within {timeout:g} s")
             answers.append(self._read(worker))
         return answers
 
     def _read(self, worker: int) -> Any:
-        """Return a worker's answer, or fail with what it says or how it died."""
+        """Return a worker's answer, or raise its error or how it died."""
         try:
-            message = self._pipes[worker].recv_bytes()
+            received = self._pipes[worker].recv_bytes()
         except (EOFError, OSError):
             process = self._processes[worker]
             process.join(1.0)
             raise self._failure(worker, f"died with exit code {process.exitcode}") from None
-        if message == _UNEVENTFUL:
+        if received == UNEVENTFUL:
             return None
-        problem, answer = pickle.loads(message)
-        if problem is not None:
-            raise self._failure(worker, f"failed:\n{problem}")
+        error, answer = pickle.loads(received)
+        if error is not None:
+            raise self._failure(worker, f"failed:\n{error}")
         return answer
 
     def _failure(self, worker: int, what: str) -> EnvironmentFailure:
-        """End all workers, and say which one was at fault."""
-        part = self._slices[worker]
+        """End all workers and return an error that names the one that failed."""
+        part = self._parts[worker]
         self._end()
         return EnvironmentFailure(
-            f"worker {worker} (of {len(self._slices)}; environments {part.start} to "
+            f"worker {worker} (of {len(self._parts)}; environments {part.start} to "
             f"{part.stop - 1} of {self.name}) {what}"
         )
 
 
-def _joined(states: Sequence[State]) -> State:
-    """Join states whose every value has one entry for each environment."""
+def _join_states(states: Sequence[State]) -> State:
+    """Join states in which every value has one entry per environment."""
     return {
         key: np.concatenate(parts)
         if isinstance(parts[0], np.ndarray)
@@ -324,15 +290,15 @@ def _joined(states: Sequence[State]) -> State:
 
 
 def _context(preload: Sequence[str]) -> Any:
-    """Return how processes are started here."""
+    """Return the multiprocessing context that starts the workers."""
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    # Has an effect on a server that is yet to be started. Only packages of others: this one's own
-    # modules are found by the worker's path, and the script that trains may do anything.
+    # Takes effect only if the server is not running yet. Only third-party packages are loaded: the
+    # server may not find this package, and importing the user's script could do anything.
     context.set_forkserver_preload(["numpy", "torch", *preload])
-    # A server that ends takes its workers along: like them it leaves signals to the parent. What
-    # is blocked here stays so in the processes that are started meanwhile.
+    # If the server ended, its workers would end too, so like them it must ignore signals: a child
+    # process inherits the signals that are blocked while it is started.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         forkserver.ensure_running()
@@ -350,77 +316,3 @@ def _kill(processes: list[BaseProcess], pipes: list[Connection]) -> None:
     for process in processes:
         process.join()
         process.close()
-
-
-def _message(head: str | None, body: Any = None) -> bytes:
-    # pipe.send() would move every tensor to a shared file; states are full of small ones.
-    return pickle.dumps((head, body), protocol=pickle.HIGHEST_PROTOCOL)
-
-
-def _work(
-    pipe: Connection,
-    name: str,
-    seeds: list[int],
-    part: slice,
-    options: dict[str, Any],
-    environment: dict[str, str],
-) -> None:
-    """Serve commands until the parent says close, or is gone."""
-    # Ctrl-C reaches every process of the terminal, and `timeout` or a batch system asks all of a
-    # job's processes to end; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    os.environ.clear()
-    os.environ.update(environment)
-    try:
-        _serve(pipe, name, seeds, part, options)
-    except (EOFError, ConnectionError):
-        return
-    except Exception:  # whatever it was, the parent tells it
-        pipe.send_bytes(_message(traceback.format_exc(), None))
-
-
-def _serve(
-    pipe: Connection, name: str, seeds: list[int], part: slice, options: dict[str, Any]
-) -> None:
-    from hadamard.envs import make_part
-
-    envs = make_part(name, seeds, part.stop - part.start, **options)
-    pipe.send_bytes(_message(None, (envs.spec, envs.exact, getattr(envs, "splits", False))))
-    command, payload = pickle.loads(pipe.recv_bytes())
-    shared = _Shared.map(*payload).part(part)
-    pipe.send_bytes(_message(None, True))
-    while True:
-        message = pipe.recv_bytes()
-        if message == _STEP:
-            step = envs.step(shared.action.clone())
-            shared.obs.copy_(step.obs)
-            shared.reward.copy_(step.reward)
-            shared.terminated.copy_(step.terminated)
-            shared.truncated.copy_(step.truncated)
-            if step.final_index is None or step.final_obs is None:
-                pipe.send_bytes(_UNEVENTFUL)
-                continue
-            shared.final_obs[step.final_index] = step.final_obs
-            final = (step.final_index + part.start).tolist()
-            episodes = [e._replace(env=e.env + part.start) for e in step.episodes]
-            pipe.send_bytes(_message(None, (final, step.any_truncated, episodes)))
-            continue
-        command, payload = pickle.loads(message)
-        answer: Any = True
-        if command == "reset":
-            shared.obs.copy_(envs.reset())
-        elif command == "render":
-            answer = envs.render() if payload else True
-        elif command == "state":
-            answer = envs.state_dict()
-        elif command == "load":
-            obs = envs.load_state_dict(payload)
-            answer = isinstance(obs, Tensor)
-            if isinstance(obs, Tensor):
-                shared.obs.copy_(obs)
-        elif command == "close":
-            envs.close()
-            return
-        pipe.send_bytes(_message(None, answer))

@@ -5,41 +5,50 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hadamard.core.config import overridden, to_dict
+from hadamard.core import discover
+from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
-from hadamard.train import default_spec
-from hadamard.trainer import Trainer
+from hadamard.training.setup import ALGORITHMS, Setup
+from hadamard.training.start import default_spec
+from hadamard.training.trainer import Trainer
 
 PARTS = ("acting", "stepping", "learning", "greedy play", "health")
+"""The parts of the time that the table shows."""
 VARIANTS = {
     "ReLU": {"net.layer": "plain", "net.activation": "relu"},
     "tanh": {"net.layer": "plain", "net.activation": "tanh"},
     "tanh + HR": {"net.layer": "hadamard", "net.activation": "tanh"},
 }
+"""The settings of each variant."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure steps per second of ReLU, tanh and tanh + HR, taking turns in one process."""
+    """Measure the training speed of ReLU, tanh and tanh + HR, which take turns in one process.
+
+    The table also shows which share of the time goes to acting, stepping the environments,
+    learning, greedy play and diagnoses of the network's health.
+    """
 
     algorithms: tuple[str, ...] = ("pqn", "ppo", "dqn")
-    """Which algorithms."""
+    """The algorithms to measure, one after another."""
     env: str = "minatar/breakout"
-    """The environment."""
+    """The environment to train in."""
     seconds: float = 5.0
-    """How long each variant is measured, in each of three turns."""
+    """How many seconds each variant trains in each of its three turns."""
     device: str = "auto"
-    """cpu, cuda, ...; auto takes a GPU if there is one."""
+    """The device to train on: cpu, cuda or cuda:N; auto takes a GPU if there is one."""
 
 
 class Quiet:
-    """A progress that shows nothing."""
+    """A progress display that shows nothing."""
 
     def __init__(self, title: str, total: int, done: int = 0) -> None: ...
 
@@ -47,12 +56,12 @@ class Quiet:
         """Show nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds spent by part, over some steps."""
+    """The steps of a measurement, and the seconds they took, in all and by part."""
 
     steps: int
     seconds: float
@@ -64,120 +73,156 @@ class Timing:
         return self.steps / self.seconds
 
 
-class Lane:
-    """One variant's training, advanced a few seconds at a time."""
+def short_warm_up(algorithm: str, spec: RunSpec[Any]) -> dict[str, int]:
+    """Return settings with which an algorithm begins to learn soon.
 
-    def __init__(
-        self,
-        algorithm: str,
-        env: str,
-        variant: str,
-        device: str,
-        folder: Path,
-        more: Mapping[str, Any] | None = None,
-    ) -> None:
+    An algorithm with a long warm-up names them in its module, as ``SHORT_WARM_UP``.
+    """
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    limits: dict[str, int] = getattr(module, "SHORT_WARM_UP", {})
+    return {f"algo.{name}": min(getattr(spec.algo, name), limit) for name, limit in limits.items()}
+
+
+class TimedTraining:
+    """Training that is advanced a few seconds at a time, and timed.
+
+    It neither diagnoses nor saves by itself. Its warm-up is over from the start: it has learned,
+    and everything that training compiles or captures as a CUDA graph is compiled and captured.
+    """
+
+    def __init__(self, algorithm: str, spec: RunSpec[Any], folder: Path) -> None:
         changes = {
-            "device": device,
             "run_dir": str(folder),
             "train.tensorboard": False,
+            "train.wandb": None,
             "train.checkpoint_every": 0,
             "train.health_every": 0,
-            # What is measured is learning: a long warm-up would only be waited for.
-            **({"algo.learning_starts": 1_000} if algorithm == "dqn" else {}),
-            **(more or {}),
+            **short_warm_up(algorithm, spec),
         }
-        spec = overridden(default_spec(algorithm, env), {**VARIANTS[variant], **changes})
-        self.every = default_spec(algorithm, env).train.health_every
-        self.trainer = Trainer(algorithm, spec)
-        run = Run.create(folder, {"algorithm": algorithm, "spec": to_dict(spec)})
-        self.trainer.open(run, Quiet, resume=False)
-        self.warm_up()
-
-    def advance(self) -> None:
-        """Take one step everywhere."""
-        self.trainer.start_step()
-        self.trainer.finish_step()
-
-    def warm_up(self) -> None:
-        """Go on until an update has been made, and a graph captured where there is one."""
-        while self.trainer.latest is None or not self.trainer.settled:
-            self.advance()
+        start = time.perf_counter()
+        timed = overridden(spec, changes)
+        with ExitStack() as stack:
+            self.setup = stack.enter_context(closing(Setup(algorithm, timed)))
+            run = Run.create(folder, {"algorithm": algorithm, "spec": to_dict(timed)})
+            stack.callback(run.close)
+            self.trainer = stack.enter_context(
+                closing(Trainer(self.setup, run, Quiet, resume=False))
+            )
+            stack.callback(self.trainer.trackers.close)
+            self.setup_seconds = time.perf_counter() - start
+            while self.trainer.latest is None or not self.trainer.settled:
+                self.trainer.advance()
+            self._resources = stack.pop_all()
 
     def measure(self, seconds: float) -> Timing:
-        """Train for a while, whole rollouts only."""
-        before, first = dict(self.trainer.clock.spent), self.trainer.step
+        """Train for this long, and on to the end of a rollout."""
+        spent = self.trainer.clock.seconds_by_part
+        before, first_step = dict(spent), self.trainer.step
         start = time.perf_counter()
         while time.perf_counter() - start < seconds or not self.trainer.settled:
-            self.advance()
+            self.trainer.advance()
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize()
         elapsed = time.perf_counter() - start
-        spent = self.trainer.clock.spent
         parts = {name: spent[name] - before.get(name, 0.0) for name in spent}
-        return Timing(self.trainer.step - first, elapsed, parts)
+        return Timing(self.trainer.step - first_step, elapsed, parts)
 
     def diagnosis_seconds(self) -> float:
-        """Return what one diagnosis costs."""
-        trainer, count = self.trainer, self.trainer.recent.count
-        obs = trainer.obs.repeat(-(-count // len(trainer.obs)), *[1] * (trainer.obs.dim() - 1))
+        """Return the time of one diagnosis, the median of three."""
+        observations = self.observations(self.trainer.recent.count)
         times = []
         for _ in range(3):
             start = time.perf_counter()
-            trainer.examine(obs[:count])
+            self.trainer.diagnose(observations)
             times.append(time.perf_counter() - start)
         return sorted(times)[1]
 
+    def observations(self, count: int) -> torch.Tensor:
+        """Return the environments' present observations, repeated until there are so many."""
+        obs = self.trainer.pipeline.obs
+        return obs.repeat(-(-count // len(obs)), *[1] * (obs.dim() - 1))[:count]
+
     def close(self) -> None:
-        """Free the environments."""
-        self.trainer.mirrors.close()
-        self.trainer.close()
+        """Close the environments and the run folder."""
+        self._resources.close()
 
 
-def bench(asked: Bench) -> str:
+def variant_training(
+    algorithm: str,
+    env: str,
+    variant: str,
+    device: str,
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+) -> TimedTraining:
+    """Return the training of one of `VARIANTS` with an algorithm's usual settings.
+
+    Args:
+        algorithm: The algorithm's name.
+        env: The environment.
+        variant: A name out of `VARIANTS`.
+        device: The device to train on.
+        folder: Where its run folder goes.
+        changes: Further settings, by dotted names such as ``train.compile``.
+    """
+    settings = {**VARIANTS[variant], "device": device, **(changes or {})}
+    return TimedTraining(algorithm, overridden(default_spec(algorithm, env), settings), folder)
+
+
+def bench(request: Bench) -> str:
     """Measure, and return the table."""
-    if not asked.seconds > 0:
-        raise ValueError(f"--seconds must be above 0, got {asked.seconds:g}")
-    heading = f"{asked.env}, torch {torch.__version__}; share of the time by part, health at its "
-    return table(
-        heading + "default interval", {name: measure(name, asked) for name in asked.algorithms}
+    if not request.seconds > 0:
+        raise ValueError(f"--seconds must be above 0, got {request.seconds:g}")
+    heading = (
+        f"{request.env}, torch {torch.__version__}; share of the time by part, health at its "
+        "default interval"
     )
+    return table(heading, {name: measure(name, request) for name in request.algorithms})
 
 
 def table(heading: str, measured: Mapping[str, Mapping[str, tuple[Timing, float]]]) -> str:
-    """Lay out each algorithm's variants: their rates, beside ReLU's, and their shares."""
+    """Return the measurements as a table, with a row for each algorithm and variant.
+
+    Args:
+        heading: The first line.
+        measured: By algorithm, what `measure` returns.
+    """
     columns = f"{'':<16}{'steps/s':>10}{'/ ReLU':>8}" + "".join(f"{part:>13}" for part in PARTS)
     lines = [heading, columns]
     for algorithm, variants in measured.items():
         baseline, _ = variants["ReLU"]
-        for name, (timing, diagnosis) in variants.items():
+        for variant, (timing, diagnosis) in variants.items():
             shares = {part: timing.parts.get(part, 0.0) / timing.seconds for part in PARTS}
             shares["health"] = diagnosis * timing.rate
-            beside = timing.rate / baseline.rate
-            row = f"{algorithm + ' ' + name:<16}{timing.rate:>10,.0f}{beside:>8.2f}"
+            ratio = timing.rate / baseline.rate
+            row = f"{algorithm + ' ' + variant:<16}{timing.rate:>10,.0f}{ratio:>8.2f}"
             lines.append(row + "".join(f"{shares[part]:>13.1%}" for part in PARTS))
     return "\n".join(lines)
 
 
-def measure(algorithm: str, asked: Bench) -> dict[str, tuple[Timing, float]]:
-    """Return each variant's timing, and what its diagnoses cost per training step."""
+def measure(algorithm: str, request: Bench) -> dict[str, tuple[Timing, float]]:
+    """Return for each variant its timing, and the seconds of diagnosis per training step."""
+    every = default_spec(algorithm, request.env).train.health_every
     with tempfile.TemporaryDirectory() as folder:
-        lanes = {
-            variant: Lane(algorithm, asked.env, variant, asked.device, Path(folder) / str(i))
+        trainings = {
+            variant: variant_training(
+                algorithm, request.env, variant, request.device, Path(folder) / str(i)
+            )
             for i, variant in enumerate(VARIANTS)
         }
         try:
-            turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
+            turns: dict[str, list[Timing]] = {variant: [] for variant in trainings}
             for _ in range(3):
-                for variant, lane in lanes.items():
-                    turns[variant].append(lane.measure(asked.seconds))
-            # The middle one of three, against a machine that does other things at times.
+                for variant, training in trainings.items():
+                    turns[variant].append(training.measure(request.seconds))
+            # The median of three turns, in case the machine was busy with something else.
             return {
                 variant: (
                     sorted(turns[variant], key=lambda timing: timing.rate)[1],
-                    lane.diagnosis_seconds() / lane.every,
+                    training.diagnosis_seconds() / every,
                 )
-                for variant, lane in lanes.items()
+                for variant, training in trainings.items()
             }
         finally:
-            for lane in lanes.values():
-                lane.close()
+            for training in trainings.values():
+                training.close()

@@ -1,47 +1,45 @@
-"""The demo: tanh against tanh + HR, trained here and now, and the page that compares them."""
+"""The demo: trains tanh and tanh + HR on this machine, and writes the page that compares them."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import functools
 from pathlib import Path
 from typing import Any
 
 from hadamard import envs
 from hadamard.core.config import overridden, to_dict
-from hadamard.core.run import Run, RunError
+from hadamard.core.run import RunError
 from hadamard.experiments.grid import Job
-from hadamard.experiments.sweep import Options, Queue, check, slots
-from hadamard.progress import describe, duration
+from hadamard.experiments.sweep.launchers import check_jobs
+from hadamard.experiments.sweep.options import Options
+from hadamard.experiments.sweep.queue import Queue, slots
+from hadamard.experiments.sweep.view import live_view
 from hadamard.report.data.runs import load, sections
 from hadamard.report.pages.comparison import write_comparison
-from hadamard.report.pages.reading import reading
-from hadamard.train import default_spec
-from hadamard.trainer import Interrupted
+from hadamard.report.pages.findings import findings
+from hadamard.training.start import default_spec
 
-VARIANTS = {"tanh": "plain", "tanh + HR": "hadamard"}
+LAYERS = {"tanh": "plain", "tanh + HR": "hadamard"}
+"""The layer of each variant."""
 
 
-def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: int) -> Path:
-    """Train all runs, a few at a time, and write the page; returns its path."""
-    for name, value in (("steps", steps), ("seeds", seeds), ("jobs", jobs)):
+def demo(
+    output: Path, algorithm: str, env: str, steps: int, seeds: int, parallel: int
+) -> Path | None:
+    """Train all runs and write the page.
+
+    Returns:
+        The path of the page, or None if the runs were asked to stop and have saved.
+    """
+    for name, value in (("steps", steps), ("seeds", seeds), ("jobs", parallel)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
-    base = default_spec(algorithm, env)
-    envs.make(env, 0, 1).close()  # a name that is wrong is told now, not by four runs
-    made = {}
-    for seed in range(seeds):
-        for variant, layer in VARIANTS.items():
-            run = f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}"
-            changes = {"net.layer": layer, "seed": seed, "run_dir": str(output / "runs" / run)}
-            spec = overridden(base, {**_settings(steps), **changes})
-            spec.check()
-            made[f"{variant}, seed {seed}"] = Job(algorithm, spec)
-    _train(made, jobs)
+    envs.make(env, 0, 1).close()  # a wrong name is reported once, not by every run
+    jobs = demo_jobs(output, algorithm, env, steps, seeds)
+    if not _train(jobs, parallel):
+        return None
     page = output / "index.html"
-    runs = load([job.path for job in made.values()])
+    runs = load([job.path for job in jobs.values()])
     write_comparison(
         page,
         runs,
@@ -49,13 +47,26 @@ def demo(output: Path, algorithm: str, env: str, steps: int, seeds: int, jobs: i
         lambda algorithm, env: to_dict(default_spec(algorithm, env)),
     )
     for section in sections(runs):
-        for finding in reading(section):
+        for finding in findings(section):
             print("\n" + "\n  ".join([finding.headline, *finding.details]))
     return page
 
 
+def demo_jobs(output: Path, algorithm: str, env: str, steps: int, seeds: int) -> dict[str, Job]:
+    """Return the runs by what they are called, such as "tanh + HR, seed 0"."""
+    base = overridden(default_spec(algorithm, env), _settings(steps))
+    jobs = {}
+    for seed in range(seeds):
+        for variant, layer in LAYERS.items():
+            folder = output / "runs" / f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}"
+            spec = overridden(base, {"net.layer": layer, "seed": seed, "run_dir": str(folder)})
+            spec.check()
+            jobs[f"{variant}, seed {seed}"] = Job(algorithm, spec)
+    return jobs
+
+
 def _settings(steps: int) -> dict[str, Any]:
-    # Ten diagnoses, and the densities of the first, the middle and the last.
+    # Ten diagnoses and checkpoints: the page shows the densities of the first, middle and last.
     return {
         "device": "cpu",
         "train.steps": steps,
@@ -67,98 +78,13 @@ def _settings(steps: int) -> dict[str, Any]:
     }
 
 
-def _train(made: dict[str, Job], parallel: int) -> None:
-    """Make all runs; the first that fails stops the others."""
-    jobs = list(made.values())
-    check(jobs)
-    queue = Queue(jobs, slots(jobs, Options(jobs=parallel)), retries=0)
-    summary = queue.run(lambda queue: _view(made, queue))
-    names = {job.path: name for name, job in made.items()}
+def _train(jobs: dict[str, Job], parallel: int) -> bool:
+    """Train all runs; returns whether they are finished, and raises RunError if one fails."""
+    names = {job.path: name for name, job in jobs.items()}
+    runs = list(jobs.values())
+    check_jobs(runs)
+    queue = Queue(runs, slots(runs, Options(jobs=parallel)), retries=0, stop_at_failure=True)
+    summary = queue.run(functools.partial(live_view, label=lambda job: names[job.path]))
     for outcome in summary.failed:
-        name = names[outcome.job.path]
-        raise RunError(f"the demo's run {name} failed:\n{outcome.tail}")
-    if summary.interrupted or summary.unbegun:
-        raise Interrupted
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """Read how far a run is, and how healthy, from its folder."""
-    facts: dict[str, Any] = {"step": 0}
-    if path.is_dir():
-        run = Run(path)
-        for row in run.rows("train"):
-            facts |= {"step": row["step"], "score": row["score"]}
-        for row in run.rows("health"):
-            layer = next(one for one in row["layers"] if one["name"] == row["representation"])
-            facts |= {
-                "dormant": layer["dormant_fraction"],
-                "rank": layer["effective_rank"],
-                "full_rank": layer["full_rank"],
-            }
-    return facts
-
-
-@contextmanager
-def _view(made: dict[str, Job], queue: Queue) -> Iterator[Callable[[], None]]:
-    """Show a live table on a terminal, a line every 15 seconds elsewhere."""
-    began = time.monotonic()
-    steps = next(iter(made.values())).spec.train.steps
-
-    def stop_if_one_failed() -> None:
-        if any(outcome.state == "failed" for outcome in list(queue.outcomes.values())):
-            queue.stop()
-
-    if not sys.stdout.isatty():
-        last = [time.monotonic()]
-        print(f"training {len(made)} runs of {steps:,} steps", flush=True)
-
-        def lines() -> None:
-            stop_if_one_failed()
-            if time.monotonic() - last[0] >= 15:
-                last[0] = time.monotonic()
-                for name, job in made.items():
-                    facts = _facts(job.path)
-                    if facts["step"] > 0 and job.path not in queue.outcomes:
-                        print(f"{name}: {facts['step'] / steps:.0%} · {describe(facts)}")
-                sys.stdout.flush()
-
-        yield lines
-        for name, job in made.items():
-            if Run(job.path).done is not None:
-                print(f"{name}: done · {describe(_facts(job.path))}", flush=True)
-        return
-
-    from rich.live import Live
-
-    with Live(_table(made, steps, began), auto_refresh=False) as live:
-        last = [0.0]
-
-        def show() -> None:
-            stop_if_one_failed()
-            if time.monotonic() - last[0] >= 0.5:
-                last[0] = time.monotonic()
-                live.update(_table(made, steps, began), refresh=True)
-
-        yield show
-        live.update(_table(made, steps, began), refresh=True)
-
-
-def _table(made: dict[str, Job], steps: int, began: float) -> Any:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    spent = duration(time.monotonic() - began)
-    table = Table(title=f"{steps:,} steps a run · {spent}", title_justify="left")
-    for heading in ("run", "progress", "score", "dormant", "rank"):
-        table.add_column(heading, justify="left" if heading in ("run", "progress") else "right")
-    for name, job in made.items():
-        facts = _facts(job.path)
-        score, dormant = facts.get("score"), facts.get("dormant")
-        table.add_row(
-            name,
-            ProgressBar(total=steps, completed=min(facts["step"], steps), width=24),
-            "" if score is None else f"{score:.1f}",
-            "" if dormant is None else f"{dormant:.1%}",
-            "" if dormant is None else f"{facts['rank']}/{facts['full_rank']}",
-        )
-    return table
+        raise RunError(f"the demo's run {names[outcome.job.path]} failed:\n{outcome.log_tail}")
+    return not summary.interrupted and not summary.not_started

@@ -1,4 +1,4 @@
-"""Drawing the paper's figures and tables from whatever runs are there."""
+"""Draw the paper's figures and tables from the runs that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 from hadamard.core.run import RunError
 from hadamard.experiments.paper import Experiment, same_task
-from hadamard.experiments.reproduce import Asked
+from hadamard.experiments.reproduce import Request
 from hadamard.experiments.selection import select
 from hadamard.report.compositions import Drawing
 from hadamard.report.data.imported import ImportedCurve, read_curves
@@ -21,23 +21,24 @@ from hadamard.report.pages.paper_page import Entry, write_index, write_page
 
 
 @dataclass(frozen=True)
-class Options:
-    """What figures are drawn from, and where they go."""
+class DrawingOptions:
+    """What the figures and tables are drawn from, and where they are written."""
 
     draw: bool = False
-    """Train nothing: draw at once, from whatever runs are there."""
+    """Train nothing: draw from the runs that exist."""
     runs: tuple[Path, ...] = ()
-    """Further folders of runs, or packed runs, to draw from."""
+    """More folders of runs, or packed runs, to draw from."""
     output: Path | None = None
-    """Where the folder of each figure goes; by default figures/ beside the runs."""
+    """Folder for the folders of the figures and tables; by default figures/ beside the runs."""
     shading: Literal["paper", "interval", "deviation", "error"] = "paper"
-    """What is shaded around curves: as in the paper, or the 95 % interval, the standard deviation
-    or the standard error everywhere."""
+    """What the shade around a curve shows.
+    paper: as in the paper; interval: the 95 % interval; deviation: the standard deviation;
+    error: the standard error."""
     curves: Path | None = None
-    """Published curves of other methods: CSV with method, env, seed, step and score."""
+    """CSV file of other methods' curves to draw, with columns method, env, seed, step and score."""
 
     def check(self) -> None:
-        """Refuse what nothing can be drawn from, before any run is made."""
+        """Raise ValueError for paths that nothing can be drawn from or written to."""
         for path in self.runs:
             if not path.exists():
                 raise ValueError(f"--runs {path}: there is no such file or folder")
@@ -47,88 +48,93 @@ class Options:
             read_curves(self.curves)
 
 
-def draw(asked: Asked, options: Options) -> list[Path]:
-    """Draw every experiment that was asked for; return the pages."""
-    runs, troubles = _gathered(asked, options)
-    for trouble in troubles:
-        print(f"hadamard: left out: {trouble}", file=sys.stderr)
+def draw(request: Request, options: DrawingOptions) -> list[Path]:
+    """Draw the requested experiments, and return the pages."""
+    folders = [request.runs_folder, *options.runs]
+    runs, problems = _read_runs([folder for folder in folders if folder.exists()])
+    for problem in problems:
+        print(f"hadamard: left out: {problem}", file=sys.stderr)
     curves = read_curves(options.curves) if options.curves is not None else []
-    folder = options.output or asked.runs_folder / "figures"
-    entries = [_draw(experiment, asked, options, runs, curves, folder)
-               for experiment in asked.experiments]  # fmt: skip
+    output = options.output or request.runs_folder / "figures"
+    entries = [
+        _draw_experiment(experiment, request, options, runs, curves, output)
+        for experiment in request.experiments
+    ]
     drawn = [entry for entry in entries if entry.drawn]
     if not drawn:
         raise RunError(
-            f"there are no runs of {', '.join(e.name for e in entries)} in "
-            f"{', '.join(map(str, _places(asked, options)))}: make them with "
-            f"`{_command(asked, asked.names)}`, or name other folders with --runs"
+            f"there are no runs of {', '.join(entry.name for entry in entries)} in "
+            f"{', '.join(map(str, folders))}: train them with "
+            f"`{_command(request, request.names)}`, or name other folders with --runs"
         )
     for entry in entries:
         if not entry.drawn:
-            command = _command(asked, (entry.name,))
-            print(f"{entry.name}: no runs yet; make them with `{command}`", file=sys.stderr)
-    pages = [folder / entry.name / "index.html" for entry in drawn]
+            command = _command(request, (entry.name,))
+            print(f"{entry.name}: no runs yet; train them with `{command}`", file=sys.stderr)
+    pages = [output / entry.name / "index.html" for entry in drawn]
     if len(entries) > 1:
-        pages.append(write_index(folder, entries, asked.scale_words))
+        pages.append(write_index(output, entries, request.scale_in_words))
     return pages
 
 
-def _draw(
+def _draw_experiment(
     experiment: Experiment,
-    asked: Asked,
-    options: Options,
+    request: Request,
+    options: DrawingOptions,
     runs: Sequence[RunData],
     curves: Sequence[ImportedCurve],
-    folder: Path,
+    output: Path,
 ) -> Entry:
+    """Draw one experiment, unless it has no runs."""
     panels = select(
-        experiment, runs, asked.scale, share=asked.share, until=asked.until, seeds=asked.seeds,
-        tasks=asked.tasks or None,
-    )  # fmt: skip
-    # With --tasks, whole algorithms may have none.
+        experiment,
+        runs,
+        request.scale,
+        share=request.share,
+        until=request.until,
+        seeds=request.seeds,
+        tasks=request.tasks or None,
+    )
+    # With --tasks, an algorithm may have no task left.
     panels = {name: data for name, data in panels.items() if data.panel.tasks}
     if not any(data.labels for data in panels.values()):
         return Entry(experiment.name, experiment.place, experiment.shows, Counter(), drawn=False)
-    chosen = [
+    tasks = [task for data in panels.values() for task in data.panel.tasks]
+    shown_curves = [
         curve
         for curve in curves
-        if curve.method in experiment.imported
-        and any(same_task(curve.env, t) for data in panels.values() for t in data.panel.tasks)
+        if curve.method in experiment.imported and any(same_task(curve.env, task) for task in tasks)
     ]
     shading = experiment.shading if options.shading == "paper" else options.shading
-    drawing = Drawing(experiment, panels, shading, chosen)
-    make, again = _command(asked, (experiment.name,)), _command(asked, (experiment.name,), "--draw")
-    return write_page(folder / experiment.name, drawing, asked.scale_words, [make, again])
+    drawing = Drawing(experiment, panels, shading, shown_curves)
+    names = (experiment.name,)
+    commands = [_command(request, names), _command(request, names, "--draw")]
+    return write_page(output / experiment.name, drawing, request.scale_in_words, commands)
 
 
-def _places(asked: Asked, options: Options) -> list[Path]:
-    return [asked.runs_folder, *options.runs]
-
-
-def _gathered(asked: Asked, options: Options) -> tuple[list[RunData], list[str]]:
-    """Read the runs that are there; none at all is no error yet."""
+def _read_runs(paths: Sequence[Path]) -> tuple[list[RunData], list[str]]:
+    """Return the runs in some folders, and what was wrong with others; there may be none."""
     runs: list[RunData] = []
-    troubles: list[str] = []
-    there = [path for path in _places(asked, options) if path.exists()]
-    if there:
+    problems: list[str] = []
+    if paths:
         try:
-            runs, troubles = gather(there)
+            runs, problems = gather(paths)
         except RunError as error:
-            troubles = [str(error)]
-    return runs, troubles + [trouble for run in runs for trouble in run.troubles]
+            problems = [str(error)]
+    return runs, problems + [problem for run in runs for problem in run.troubles]
 
 
-def _command(asked: Asked, names: Sequence[str], *more: str) -> str:
-    """Return the command that makes or draws experiments as asked."""
-    words = ["hadamard", "reproduce", *names, "--scale", asked.scale]
-    if asked.folder != Asked(()).folder:
-        words += ["--folder", str(asked.folder)]
-    if asked.seeds is not None:
-        words += ["--seeds", str(asked.seeds)]
-    if asked.tasks:
-        words += ["--tasks", ",".join(asked.tasks)]
-    if asked.share != 1:
-        words += ["--share", f"{asked.share:g}"]
-    if asked.until:
-        words += ["--until", str(asked.until)]
-    return shlex.join([*words, *more])
+def _command(request: Request, names: Sequence[str], *flags: str) -> str:
+    """Return the command that trains or draws experiments as this request does."""
+    words = ["hadamard", "reproduce", *names, "--scale", request.scale]
+    if request.folder != Request(()).folder:
+        words += ["--folder", str(request.folder)]
+    if request.seeds is not None:
+        words += ["--seeds", str(request.seeds)]
+    if request.tasks:
+        words += ["--tasks", ",".join(request.tasks)]
+    if request.share != 1:
+        words += ["--share", f"{request.share:g}"]
+    if request.until:
+        words += ["--until", str(request.until)]
+    return shlex.join([*words, *flags])

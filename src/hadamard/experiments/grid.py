@@ -1,4 +1,4 @@
-"""Runs as data: which algorithm, environment, variant and seed, and where each run goes.
+"""Grids of runs: every environment, seed and variant of an experiment, each with its folder.
 
 Nothing here imports torch before `grid` is called.
 """
@@ -12,35 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core.config import RunSpec, overridden
-from hadamard.core.discover import unknown
+from hadamard.core.identity import run_name, variant, without_unused
 from hadamard.core.run import Run
-
-#: The variants that are compared, by name, as what each changes in an algorithm's settings.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "baseline": {},
-    "relu": {"net.layer": "plain", "net.activation": "relu"},
-    "tanh": {"net.layer": "plain", "net.activation": "tanh"},
-    "tanh+layernorm": {"net.layer": "plain", "net.activation": "tanh", "net.norm": "layer"},
-    "hr": {"net.layer": "hadamard"},
-    "tanh+hr": {"net.layer": "hadamard", "net.activation": "tanh"},
-    "relu+hr": {"net.layer": "hadamard", "net.activation": "relu"},
-    "2hr": {"net.layer": "hadamard2", "net.activation": "tanh"},
-    "widened": {"net.layer": "widened", "net.activation": "tanh"},
-    "crelu": {"net.layer": "crelu", "net.activation": "relu"},
-    "redo": {"net.layer": "plain", "net.activation": "relu", "redo.enabled": True},
-}
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that is to be made; ``spec.run_dir`` says where."""
+    """A run to train; its folder is ``spec.run_dir``."""
 
     algorithm: str
     spec: RunSpec[Any]
 
     def __post_init__(self) -> None:
         if not self.spec.run_dir:
-            raise ValueError("a job must say where its run goes: its spec has no run_dir")
+            raise ValueError("the spec of a job has no run_dir: set the folder its run goes to")
 
     @property
     def path(self) -> Path:
@@ -49,23 +34,23 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is trained as far as it is to be."""
+        """Whether all steps that the run is to be trained for now are done."""
         done = Run(self.path).done
         return done is not None and bool(done["steps"] >= self.spec.train.horizon)
 
     @property
     def name(self) -> str:
-        """What the run is called in tables and logs."""
+        """The run's name in tables and logs: that of its folder."""
         return self.path.name
 
     @property
     def log(self) -> Path:
-        """What the run's processes print, beside the folder."""
+        """File beside the folder with what the run's processes print."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property
     def failure(self) -> Path:
-        """Why the run was given up, beside the folder; it is only there if it was."""
+        """File beside the folder that says why the run was given up, if it was."""
         return self.path.with_name(f"{self.path.name}.failed")
 
 
@@ -80,58 +65,47 @@ def grid(
 ) -> list[Job]:
     """Return the jobs of all environments, seeds and variants, in this order.
 
-    So the first jobs are one seed of every variant, and comparable.
+    So the first jobs are one seed of every variant, which can be compared early.
 
     Args:
         algorithm: The algorithm's name.
         envs: Environments, as suite/task.
-        variants: Names out of `VARIANTS`, or other names with what each changes.
+        variants: Names in `identity.VARIANTS`, or other names with the settings each changes.
         seeds: The seeds.
         folder: Where the run folders go.
-        overrides: What all runs change, by dotted names such as ``train.steps``.
-        base: The settings to begin with for an environment, by default the algorithm's own.
+        overrides: Settings that all runs change, by dotted names such as ``train.steps``; those
+            of a remedy apply to the variants that have it.
+        base: Returns the settings for an environment that changes are made to, by default the
+            algorithm's own.
     """
-    from hadamard.train import default_spec
+    from hadamard.training.start import default_spec
 
     envs = [envs] if isinstance(envs, str) else list(envs)
     seeds = list(seeds)
     chosen = variants if isinstance(variants, Mapping) else {v: variant(v) for v in variants}
-    for what, listed in (("environment", envs), ("seed", seeds), ("variant", list(variants))):
-        if not listed:
-            raise ValueError(f"a sweep needs at least one {what}")
-        twice = [item for i, item in enumerate(listed) if item in listed[:i]]
-        if twice:
-            raise ValueError(f"{what} {twice[0]} is there twice")
-    made = []
+    for kind, items in (("environment", envs), ("seed", seeds), ("variant", list(variants))):
+        if not items:
+            raise ValueError(f"a sweep needs at least one {kind}")
+        if repeated := [item for i, item in enumerate(items) if item in items[:i]]:
+            raise ValueError(f"{kind} {repeated[0]} is named twice")
+    jobs = []
     for env in envs:
         spec = base(env) if base is not None else default_spec(algorithm, env)
         for seed in seeds:
             for name, changes in chosen.items():
-                both = sorted(set(changes) & set(overrides or {}))
-                if both:
-                    raise ValueError(f"{both[0]} is what the variant {name} sets")
-                run = f"{algorithm}_{env.replace('/', '-')}_{name}_seed{seed}"
-                place = {"env": env, "seed": seed, "run_dir": str(Path(folder) / run)}
-                settings = overridden(spec, {**(overrides or {}), **changes, **place})
+                if conflicts := sorted(set(changes) & set(overrides or {})):
+                    raise ValueError(f"{conflicts[0]} is set by the variant {name}")
+                run_dir = Path(folder) / run_name(algorithm, env, [name], seed)
+                place = {"env": env, "seed": seed, "run_dir": str(run_dir)}
+                used = without_unused({"remedy": spec.remedy, **(overrides or {}), **changes})
+                settings = overridden(spec, {**used, **place})
                 settings.check()
-                made.append(Job(algorithm, settings))
-    return made
-
-
-def variant(name: str) -> dict[str, Any]:
-    """Return what a named variant changes.
-
-    Examples:
-        >>> variant("tanh+hr")
-        {'net.layer': 'hadamard', 'net.activation': 'tanh'}
-    """
-    if name not in VARIANTS:
-        raise ValueError(unknown("variant", name, tuple(VARIANTS)))
-    return VARIANTS[name]
+                jobs.append(Job(algorithm, settings))
+    return jobs
 
 
 def seeds_from(text: str) -> list[int]:
-    """Read seeds: how many, a range, or a list.
+    """Return the seeds that a text names: a number of seeds, a range, or a list.
 
     Examples:
         >>> seeds_from("3"), seeds_from("5-7"), seeds_from("4,9")
@@ -139,10 +113,12 @@ def seeds_from(text: str) -> list[int]:
     """
     if re.fullmatch(r"\d+", text) and int(text) > 0:
         return list(range(int(text)))
-    if found := re.fullmatch(r"(\d+)-(\d+)", text):
-        first, last = int(found[1]), int(found[2])
+    if match := re.fullmatch(r"(\d+)-(\d+)", text):
+        first, last = int(match[1]), int(match[2])
         if first <= last:
             return list(range(first, last + 1))
     if re.fullmatch(r"\d+(,\d+)+,?|\d+,", text):
         return [int(seed) for seed in text.split(",") if seed]
-    raise ValueError(f"--seeds must be how many (5), a range (5-9) or a list (3,7), got {text!r}")
+    raise ValueError(
+        f"--seeds must be a number of seeds (5), a range (5-9) or a list (3,7), got {text!r}"
+    )

@@ -1,8 +1,8 @@
-"""Which runs belong to which arm of an experiment: by what they are, not by what they are called.
+"""Which runs belong to which arm of an experiment: decided by their settings, not their names.
 
-A run is an arm's if all settings that make the experiment are those that the arm would be run
-with now: a run with another learning rate, budget or norm is never taken for it. How far it was
-trained (``train.until``) is no such setting: its schedules are those of the whole budget.
+A run belongs to an arm if every setting of its experiment is the one that the arm would be run
+with now: a run with another learning rate, budget or norm never does. How far it was trained
+(``train.until``) does not matter: its schedules are those of the whole budget.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core.config import flattened, to_dict
+from hadamard.core.identity import changed
 from hadamard.core.run import PROTOCOL
 from hadamard.experiments import paper
 from hadamard.experiments.paper import Arm, Experiment, same_task
-from hadamard.report.data.labels import changed
 from hadamard.report.data.runs import RunData
 from hadamard.report.statistics.panel import PanelRuns
+
+ArmSettings = tuple[Arm, Mapping[str, Any]]
 
 
 def select(
@@ -32,59 +34,55 @@ def select(
     tasks: Sequence[str] | None = None,
 ) -> dict[str, PanelRuns]:
     """Return the runs of each panel of an experiment at a scale, by algorithm."""
-    wanted: dict[tuple[str, str], list[tuple[Arm, Mapping[str, Any]]]] = {}
-    for known, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
+    arms: dict[tuple[str, str], list[ArmSettings]] = {}
+    for arm, job in paper.arms_and_jobs(experiment, scale, Path("."), 1, tasks, share):
         settings = flattened(to_dict(job.spec))
-        wanted.setdefault((job.algorithm, job.spec.env), []).append((known, settings))
-    found = {}
+        arms.setdefault((job.algorithm, job.spec.env), []).append((arm, settings))
+    selected = {}
     for panel in experiment.at(scale, share, until):
-        chosen = paper.chosen(panel.tasks, tasks)
-        limit = panel.seeds if seeds is None else seeds
+        panel_tasks = paper.chosen(panel.tasks, tasks)
+        seed_limit = panel.seeds if seeds is None else seeds
         by_arm: dict[str, dict[str, list[RunData]]] = {}
-        other_protocol: Counter[int] = Counter()
+        other_protocols: Counter[int] = Counter()
         more_seeds = 0
         for run in runs:
-            task = next((task for task in chosen if same_task(run.env, task)), None)
+            task = next((task for task in panel_tasks if same_task(run.env, task)), None)
             if run.algorithm != panel.algorithm or task is None:
                 continue
-            arm = _arm_of(run, wanted.get((panel.algorithm, task), ()))
-            if arm is None:
+            run_arm = _arm_of(run, arms.get((panel.algorithm, task), ()))
+            if run_arm is None:
                 continue
             if run.protocol != PROTOCOL:
-                other_protocol[run.protocol] += 1
-            elif run.seed >= limit:
+                other_protocols[run.protocol] += 1
+            elif run.seed >= seed_limit:
                 more_seeds += 1
             else:
-                by_arm.setdefault(arm.label, {}).setdefault(task, []).append(run)
-        for of_task in by_arm.values():
-            for task, alike in of_task.items():
-                of_task[task] = _furthest(alike)
+                by_arm.setdefault(run_arm.label, {}).setdefault(task, []).append(run)
+        for by_task in by_arm.values():
+            for task, task_runs in by_task.items():
+                by_task[task] = _furthest(task_runs)
         remarks = [
             f"{_runs(count)} of protocol {version} left out: this version's is {PROTOCOL}, "
             "whose rules differ (see the changelog)."
-            for version, count in sorted(other_protocol.items())
+            for version, count in sorted(other_protocols.items())
         ]
         if more_seeds:
             remarks.append(f"{_runs(more_seeds)} of further seeds left out: see --seeds.")
         end = panel.until or panel.steps
-        reduced = _only(panel, chosen, limit)
-        found[panel.algorithm] = PanelRuns(reduced, end, by_arm, remarks)
-    return found
+        selected_panel = panel.of(*panel.arms, tasks=tuple(panel_tasks), seeds=seed_limit)
+        selected[panel.algorithm] = PanelRuns(selected_panel, end, by_arm, remarks)
+    return selected
 
 
-def _only(panel: paper.Panel, tasks: Sequence[str], seeds: int) -> paper.Panel:
-    return panel.of(*panel.arms, tasks=tuple(tasks), seeds=seeds)
-
-
-def _arm_of(run: RunData, wanted: Sequence[tuple[Arm, Mapping[str, Any]]]) -> Arm | None:
-    """Return the arm whose settings a run has, all of them."""
+def _arm_of(run: RunData, arms: Sequence[ArmSettings]) -> Arm | None:
+    """Return the arm whose settings are those of a run, wherever either of them stops."""
     whole = {"train.until": 0}
-    found = {**run.spec, **whole}
-    return next((arm for arm, own in wanted if not changed({**own, **whole}, found)), None)
+    recorded = {**run.spec, **whole}
+    return next((arm for arm, own in arms if not changed({**own, **whole}, recorded)), None)
 
 
 def _furthest(runs: Sequence[RunData]) -> list[RunData]:
-    """Return one run of each seed, in their order: the one that came furthest."""
+    """Return one run of each seed, ordered by seed: the run that came furthest."""
     by_seed: dict[int, RunData] = {}
     for run in sorted(runs, key=lambda run: run.reached):
         by_seed[run.seed] = run

@@ -3,8 +3,9 @@
 from hadamard import theory
 from hadamard.health.bias import HiddenBias, hidden_bias
 from hadamard.health.capture import mark
-from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose, save_comparison
+from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose
 from hadamard.health.dormant import Dormancy, dormant
+from hadamard.health.drawing import save_comparison
 from hadamard.health.monitor import Monitor
 from hadamard.health.rank import effective_rank
 

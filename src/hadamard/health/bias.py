@@ -1,4 +1,4 @@
-"""What dormant neurons do to the layer after them: the hidden bias."""
+"""The hidden bias: the constant that dormant neurons add to the next layer's output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True, eq=False)
 class HiddenBias:
-    """The next layer's pre-activation in three parts that add up to it."""
+    """The next layer's pre-activation as the sum of three parts."""
 
     live: Tensor
-    """What neurons that still respond contribute, shaped like the layer's output."""
+    """The part from neurons that still respond, in the shape of the layer's output."""
     dormant: Tensor
-    """What dormant neurons contribute: (nearly) the same for every input."""
+    """The part from dormant neurons, which is (nearly) the same for every input."""
     bias: Tensor
     """The layer's own bias, broadcast over the batch."""
     output_dim: int
@@ -44,12 +44,12 @@ class HiddenBias:
 
     @property
     def effective_bias(self) -> Tensor:
-        """The bias each output really has: its own plus the dormant neurons' mean part."""
+        """Each output's bias plus the mean of the dormant part."""
         return (self.dormant + self.bias).movedim(self.output_dim, 0).flatten(1).mean(dim=1)
 
     @property
     def share(self) -> float:
-        """Dormant neurons' share of all absolute contributions, 0 when there are none."""
+        """Dormant neurons' share of all absolute contributions; 0 if all are zero."""
         dormant = float(self.dormant_contribution.sum())
         total = dormant + float((self.live_contribution + self.bias_contribution).sum())
         return dormant / total if total > 0 else 0.0
@@ -59,12 +59,12 @@ class HiddenBias:
 def hidden_bias(
     activations: Tensor, next_layer: nn.Module, mask: Tensor, feature_dim: int | None = None
 ) -> HiddenBias:
-    """Split what ``next_layer`` makes of ``activations`` into live, dormant and bias parts.
+    """Split the output of ``next_layer`` on ``activations`` into live, dormant and bias parts.
 
     ``mask`` is True for dormant neurons: one entry per feature (per channel for feature maps),
-    or one per feature and position; ``feature_dim`` as in ``dormant``. A
-    linear layer after feature maps sees them flattened. A fused Hadamard layer is split through
-    its affine map, so the outputs are the pre-activations of all its branches.
+    or one per feature and position; ``feature_dim`` as in ``dormant``. Feature maps are flattened
+    before a linear layer. Of a fused Hadamard layer the affine map is split, so the outputs are
+    the pre-activations of all its branches.
 
     Examples:
         >>> layer = nn.Linear(2, 1)
@@ -79,29 +79,29 @@ def hidden_bias(
     layer = getattr(next_layer, "affine", next_layer)
     if not isinstance(layer, AFFINE):
         raise TypeError(
-            f"next_layer must be linear or convolutional, got {type(next_layer).__name__}; a "
-            "hidden bias is defined on the affine map that follows the representation"
+            f"next_layer must be linear or convolutional, got {type(next_layer).__name__}: the "
+            "hidden bias is defined for the affine map after the representation"
         )
-    as_samples(activations, feature_dim=feature_dim)  # refuses what would end in NaN
-    keep_dormant = _expand(mask, activations, feature_dim)
-    dormant_input = torch.where(keep_dormant, activations, 0)
-    live_input = torch.where(keep_dormant, 0, activations)
+    as_samples(activations, feature_dim=feature_dim)  # raises an error for NaN
+    is_dormant = _expand(mask, activations, feature_dim)
+    dormant_input = torch.where(is_dormant, activations, 0)
+    live_input = torch.where(is_dormant, 0, activations)
     if isinstance(layer, nn.Linear) and activations.shape[-1] != layer.in_features:
-        # Feature maps reach a linear layer flattened.
+        # Feature maps are flattened before a linear layer.
         dormant_input, live_input = dormant_input.flatten(1), live_input.flatten(1)
     bias = layer(torch.zeros_like(live_input))
     live = layer(live_input) - bias
     dormant = layer(dormant_input) - bias
     if not torch.isfinite(live.sum() + dormant.sum()):
         raise ValueError(
-            f"{type(layer).__name__} makes NaN or infinite values of finite activations: look at "
+            f"{type(layer).__name__} returns NaN or infinite values for finite activations; check "
             "its weights before diagnosing it"
         )
     return HiddenBias(live, dormant, bias, -1 if isinstance(layer, nn.Linear) else 1)
 
 
 def _expand(mask: Tensor, activations: Tensor, feature_dim: int | None) -> Tensor:
-    """Shape a mask over neurons so that it broadcasts against the activations."""
+    """Reshape a mask over neurons so that it broadcasts against the activations."""
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean (True = dormant), got {mask.dtype}")
     shape = tuple(activations.shape)
@@ -112,6 +112,6 @@ def _expand(mask: Tensor, activations: Tensor, feature_dim: int | None) -> Tenso
     if mask.numel() == activations[0].numel():
         return mask.view(shape[1:])
     raise ValueError(
-        f"mask has {mask.numel()} entries, which fits neither the features nor the positions of "
-        f"activations of shape {shape}"
+        f"mask has {mask.numel()} entries, but activations of shape {shape} have "
+        f"{shape[feature_dim]} features and {activations[0].numel()} features times positions"
     )

@@ -1,4 +1,4 @@
-"""Which neurons no longer respond to the input."""
+"""Dormant neurons: those that no longer respond to the input."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Dormancy:
     kind: Literal["relu", "tanh"]
     """``"relu"``: identically zero. ``"tanh"``: density peak at or above the threshold."""
     peaks: Tensor | None
-    """Highest density of each neuron; None for the ReLU rule, which needs none."""
+    """Highest density of each neuron; None for the ReLU rule, which needs no density."""
 
     @property
     def count(self) -> int:
-        """How many neurons are dormant."""
+        """Number of dormant neurons."""
         return int(self.mask.sum())
 
     @property
     def fraction(self) -> float:
-        """The dormant share of all neurons."""
+        """Dormant share of all neurons."""
         return self.count / self.mask.numel()
 
     def __str__(self) -> str:
@@ -51,11 +51,11 @@ def dormant(
 ) -> Dormancy:
     """Find the neurons whose output is (nearly) the same for every input of the batch.
 
-    ``kind="relu"``: dormant when zero for every sample. ``kind="tanh"`` (any smooth
-    activation): dormant when the peak of the kernel density of its activations reaches
-    ``threshold``, which is the paper's rule. ``"auto"`` takes the ReLU rule when nothing is
-    negative and something is exactly zero. ``positions`` says how feature maps are read, see
-    ``as_samples``.
+    ``kind="relu"``: a neuron is dormant if it is zero for every sample. ``kind="tanh"``, for any
+    smooth activation: it is dormant if the peak of the kernel density of its activations is at
+    least ``threshold``, which is the paper's rule. ``"auto"`` uses the ReLU rule if no activation
+    is negative and some are exactly zero. ``positions`` and ``feature_dim`` say which dimensions
+    of the activations are neurons, see ``as_samples``.
 
     Examples:
         >>> x = torch.linspace(-1, 1, 256)

@@ -1,13 +1,13 @@
-"""Kernel density of each neuron's activations, and its exact peak, for all neurons at once.
+"""Kernel density of each neuron's activations and its exact peak, for many neurons together.
 
 The estimate is the paper's: activations jittered by N(0, 1e-5 variance), Gaussian kernel,
 bandwidth n^(-1/5) times the standard deviation of the jittered activations (Scott's rule, with
 the n - 1 divisor that ``scipy.stats.gaussian_kde`` uses).
 
-The peak is found in two steps. Counting samples in bins an eighth of a bandwidth wide and
-smoothing the counts gives the density everywhere to better than 1 %, at a cost that does not
-grow with samples x grid. From the highest places Newton's method climbs to the summits of the
-exact density, so the value returned is that of the sum over all samples.
+The peak is found in two steps. First, samples are counted in bins an eighth of a bandwidth wide,
+and the smoothed counts give the density to better than 1 %, at a cost that does not grow with
+samples x grid. Then Newton's method starts from the highest bins and finds the maxima of the exact
+density, so the returned value is the sum over all samples.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from torch import Tensor
 
 JITTER_VARIANCE = 1e-5
 _BINS_PER_BANDWIDTH = 8
-_KERNEL_REACH = 5 * _BINS_PER_BANDWIDTH  # five bandwidths: what is left out is below 1e-5
-_RIVALS = 4  # how many near-equal peaks are evaluated exactly
-_RIVAL_MARGIN = 0.99  # binning errs by less than this
-_STEP_DONE = 1e-3  # in bandwidths: so near a summit the height is right to one part in a million
-_STEPS = 30
-# How much is worked on at once: what fits into a CPU's cache, or fills a GPU.
+_KERNEL_REACH = 5 * _BINS_PER_BANDWIDTH  # beyond five bandwidths the kernel is below 1e-5
+_CANDIDATES = 4  # how many of the highest bins are evaluated exactly
+_CANDIDATE_MARGIN = 0.99  # relative to the highest bin; the error of binning is below 1 %
+_STEP_TOLERANCE = 1e-3  # in bandwidths: this close to a maximum, its height is right to 1e-6
+_MAX_STEPS = 30
+# Memory for the neurons of one pass: what fits into a CPU's cache, or occupies a GPU.
 _WORKING_BYTES = {"cpu": 16 * 2**20, "cuda": 192 * 2**20}
 
 
 def jittered(samples: Tensor, jitter: Tensor) -> Tensor:
-    """Return (neurons, samples) in float64, centred, with the jitter added.
+    """Return (neurons, samples) in float64, centered, with the jitter added.
 
-    Centring first keeps the jitter from drowning in the rounding of large activations.
+    Without centering, the rounding of large activations would be larger than the jitter.
     """
     values = samples.T.contiguous().to(torch.float64)
-    # Not in place: float64 input would be the caller's own memory.
+    # Not in place, because float64 samples may share the caller's memory.
     values = values - values.mean(dim=1, keepdim=True)
     return values.add_(jitter)
 
@@ -43,9 +43,9 @@ def jittered(samples: Tensor, jitter: Tensor) -> Tensor:
 def draw_jitter(samples: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw one jitter per sample, used for every neuron.
 
-    A neuron's verdict then depends on its own activations alone, not on which neurons are
-    measured beside it. Without a generator the jitter is always the same, and the global random
-    state is left alone.
+    A neuron's result then depends on its own activations only, not on which other neurons are
+    measured. Without a generator the jitter is always the same. The global random state is not
+    used.
     """
     if generator is None:
         generator = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ def draw_jitter(samples: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def bandwidths(values: Tensor) -> Tensor:
-    """Scott's rule for each row."""
+    """Return the bandwidth of each row, by Scott's rule."""
     bandwidth: Tensor = values.std(dim=1) * values.shape[1] ** -0.2
     return bandwidth
 
@@ -66,7 +66,7 @@ def density_peaks(samples: Tensor, generator: torch.Generator | None = None) -> 
     if samples.device.type == "mps":  # has no float64
         return density_peaks(samples.cpu(), generator).float().to(samples.device)
     jitter = draw_jitter(samples, generator)
-    # No sample lies further than sqrt(n) standard deviations out, which bounds the bins.
+    # No sample is more than sqrt(n) standard deviations from the mean, which limits the bins.
     n = samples.shape[0]
     bins = _BINS_PER_BANDWIDTH * math.sqrt(2 * n) * n**0.2 + 2 * _KERNEL_REACH
     working_bytes = _WORKING_BYTES.get(samples.device.type, 2**26)
@@ -78,38 +78,40 @@ def _peaks(values: Tensor) -> Tensor:
     """Return the highest density of each row of ``values``."""
     n = values.shape[1]
     bandwidth = bandwidths(values)
-    # From here on in units of the bandwidth, from the smallest value up.
+    # From here on, values are in units of the bandwidth, and the smallest is 0.
     values.sub_(values.amin(dim=1, keepdim=True)).div_(bandwidth[:, None])
     heights, places = _binned_peaks(values)
     best = torch.zeros_like(bandwidth)
-    for rank in range(_RIVALS):
-        rows = (heights[:, rank] >= _RIVAL_MARGIN * heights[:, 0]).nonzero().squeeze(1)
+    for rank in range(_CANDIDATES):
+        rows = (heights[:, rank] >= _CANDIDATE_MARGIN * heights[:, 0]).nonzero().squeeze(1)
         if rows.numel() == 0:
             break
-        exact = _climbed(values if len(rows) == len(values) else values[rows], places[rows, rank])
+        exact = _exact_heights(
+            values if len(rows) == len(values) else values[rows], places[rows, rank]
+        )
         best[rows] = torch.maximum(best[rows], exact)
     return best / (n * bandwidth * math.sqrt(2 * math.pi))
 
 
 def _binned_peaks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return height and place of each row's highest local maxima, by smoothed bin counts."""
+    """Return heights and places of each row's highest local maxima, from smoothed bin counts."""
     index = values.mul(_BINS_PER_BANDWIDTH).round_().to(torch.int64)
     counts = torch.zeros(
         len(values), int(index.max()) + 1 + 2 * _KERNEL_REACH, device=values.device
     )
-    # Whole numbers: exact in any order, so a GPU gives the same counts each time.
+    # Integers are added exactly in any order, so a GPU returns the same counts every time.
     ones = torch.ones((), device=values.device).expand(index.shape)
     counts.scatter_add_(1, index.add_(_KERNEL_REACH), ones)
     smooth = _smoothed(counts)
     highest_around = F.max_pool1d(smooth[:, None], 3, stride=1, padding=1)[:, 0]
-    summits = torch.where(smooth >= highest_around, smooth, 0.0)
-    heights, bins = summits.topk(_RIVALS, dim=1)
+    maxima = torch.where(smooth >= highest_around, smooth, 0.0)
+    heights, bins = maxima.topk(_CANDIDATES, dim=1)
     places = (bins - _KERNEL_REACH).to(torch.float64) / _BINS_PER_BANDWIDTH
     return heights, places
 
 
 def _smoothed(counts: Tensor) -> Tensor:
-    """Convolve bin counts with the kernel, by FFT: the bins may be many."""
+    """Convolve bin counts with the kernel. There may be many bins, so this uses an FFT."""
     length = counts.shape[1]
     padded = 2 ** math.ceil(math.log2(length + _KERNEL_REACH))
     lag = torch.arange(padded, device=counts.device)
@@ -120,30 +122,30 @@ def _smoothed(counts: Tensor) -> Tensor:
 
 
 def _distance(values: Tensor, place: Tensor) -> Tensor:
-    # Beyond nine bandwidths the kernel is below 1e-17 of its height; the limit keeps its tail
-    # out of the denormal numbers, which are slow.
+    # Beyond nine bandwidths the kernel is below 1e-17 of its height. The limit avoids denormal
+    # numbers, which are slow.
     return (values - place[:, None]).float().clamp_(-9, 9)
 
 
-def _climbed(values: Tensor, place: Tensor) -> Tensor:
-    """Return the exact kernel sum at the summit near ``place``, by Newton's method."""
+def _exact_heights(values: Tensor, place: Tensor) -> Tensor:
+    """Return the exact kernel sum at the maximum near ``place``, found by Newton's method."""
     best = torch.zeros_like(place)
     rows = torch.arange(len(values), device=values.device)
-    for _ in range(_STEPS):
-        here = values if len(rows) == len(values) else values[rows]
-        distance = _distance(here, place[rows])
+    for _ in range(_MAX_STEPS):
+        remaining = values if len(rows) == len(values) else values[rows]
+        distance = _distance(remaining, place[rows])
         square = distance.square()
         weight = square.mul(-0.5).exp_()
         height = weight.sum(dim=1)
         best[rows] = torch.maximum(best[rows], height.double())
-        # Not as dot products: a GPU may be allowed to compute those in TF32.
+        # Not as dot products, which a GPU may compute in TF32.
         slope = (weight * distance).sum(dim=1)
         curvature = (weight * square).sum(dim=1) - height
-        # Where the density is not concave, the mean-shift step, which always leads uphill.
+        # Where the density is not concave, a mean-shift step, which always increases it.
         step = slope / torch.where(curvature < 0, -curvature, height)
         step = step.clamp_(-0.5, 0.5).double()
         place[rows] += step
-        rows = rows[step.abs() > _STEP_DONE]
+        rows = rows[step.abs() > _STEP_TOLERANCE]
         if rows.numel() == 0:
             break
     return best

@@ -1,4 +1,4 @@
-"""Monitor: the diagnosis, every so often, inside somebody's own training loop."""
+"""Monitor: regular diagnoses in your own training loop."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from hadamard.health.diagnosis import Diagnosis, diagnose
 
 
 class Monitor:
-    """Diagnose a network every ``every`` steps, into a JSONL file and optionally TensorBoard.
+    """Diagnose a network every ``every`` steps; write to a JSONL file and optionally TensorBoard.
 
-    Call ``step`` once per training step with a batch of inputs, or with a function that
-    fetches one (called only when a diagnosis is due). Options of
-    ``diagnose`` (``layers``, ``forward``, ``positions``...) can be given
-    by name.
+    Call ``step`` once per training step with a batch of inputs, or with a function that returns
+    one, which is called only when a diagnosis is due. Keyword arguments of ``diagnose``
+    (``layers``, ``forward``, ``positions``, ...) can be passed too.
 
     Examples:
         >>> import torch
@@ -45,7 +44,9 @@ class Monitor:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a whole number of steps from 1 on, got {every!r}")
+            raise ValueError(
+                f"every must be a number of steps, an integer from 1 up, got {every!r}"
+            )
         self.model, self.every, self.options = model, every, options
         self.steps = 0
         self.latest: Diagnosis | None = None
@@ -56,9 +57,10 @@ class Monitor:
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
 
     def step(self, inputs: Any, step: int | None = None) -> Diagnosis | None:
-        """Count one training step; diagnose and write when one is due, else return None.
+        """Count one training step; return a diagnosis if one is due, else None.
 
-        ``step`` sets the step's number, for loops that count on their own (after a resume, say).
+        ``step`` sets the step's number, for loops that have their own count (after a resume, for
+        example).
         """
         self.steps = self.steps + 1 if step is None else step
         if self.steps % self.every:
@@ -80,12 +82,12 @@ class Monitor:
                         if isinstance(value, int | float):
                             self._writer.add_scalar(f"{layer.name}/{metric}", value, self.steps)
             except Exception as error:
-                # The JSONL file is the record and TensorBoard its mirror: training goes on.
+                # Training continues: the JSONL file has all that TensorBoard shows.
                 warnings.warn(f"TensorBoard is off from step {self.steps}: {error}", stacklevel=3)
                 self._writer = None
 
     def close(self) -> None:
-        """Close the file and a TensorBoard writer that was opened here."""
+        """Close the file, and the TensorBoard writer if this monitor opened it."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -106,7 +108,7 @@ class Monitor:
 
 
 def _tensorboard_writer(target: Any) -> tuple[Any, bool]:
-    """Return a writer for a folder, or the writer given, and whether it is ours to close."""
+    """Return a writer, and whether it was opened here (for a folder) and must be closed."""
     if target is None or hasattr(target, "add_scalar"):
         return target, False
     if not isinstance(target, str | os.PathLike):

@@ -1,4 +1,4 @@
-"""Effective rank: how many directions carry the representation."""
+"""Effective rank: the number of directions that carry most of a representation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 from hadamard.health.samples import Positions, as_samples
 
-# Squaring into the Gram matrix costs half the digits of float64. A cumulative sum closer to the
-# threshold than this could fall on the wrong side, and is decided by a full SVD.
+# The Gram matrix squares the values, which loses half the digits of float64. Where a cumulative sum
+# is closer to the threshold than this, a full SVD decides on which side it is.
 _GRAM_ERROR = 1e-6
 
 
@@ -21,8 +21,8 @@ def effective_rank(
 ) -> int:
     """Count the singular values that hold 1 - delta of the spectrum's mass (srank of the paper).
 
-    Computed from the Gram matrix of the shorter side in float64, by SVD where that is too close
-    to call. An all-zero matrix has rank 1, as in the paper's function.
+    Computed from the smaller Gram matrix in float64, or by SVD where its rounding errors could
+    change the result. An all-zero matrix has rank 1, as in the paper's function.
 
     Examples:
         >>> effective_rank(torch.eye(10))
@@ -34,16 +34,16 @@ def effective_rank(
     if matrix.device.type == "mps":  # has no float64
         matrix = matrix.cpu()
     values = gram_singular_values(matrix)
-    mass, wanted = values.cumsum(0), (1 - delta) * values.sum()
-    if bool(((mass - wanted).abs() <= _GRAM_ERROR * wanted).any()):
+    mass, target = values.cumsum(0), (1 - delta) * values.sum()
+    if bool(((mass - target).abs() <= _GRAM_ERROR * target).any()):
         values = torch.linalg.svdvals(matrix.double())
-        mass, wanted = values.cumsum(0), (1 - delta) * values.sum()
-    return len(values) - int((mass >= wanted).sum()) + 1
+        mass, target = values.cumsum(0), (1 - delta) * values.sum()
+    return len(values) - int((mass >= target).sum()) + 1
 
 
 def gram_singular_values(matrix: Tensor) -> Tensor:
-    """Return the singular values, largest first, by way of the smaller Gram matrix."""
-    # Scaled first: activations of 1e200 would overflow when squared.
+    """Return the singular values, largest first, computed from the smaller Gram matrix."""
+    # Scaled to at most 1, so that squares of large activations do not overflow.
     scale = matrix.abs().max().double()
     matrix = matrix.double() / torch.where(scale > 0, scale, 1.0)
     gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T

@@ -1,4 +1,4 @@
-"""Activations of any shape as a checked matrix: samples down, neurons across."""
+"""Activations of any shape as a checked matrix with samples as rows and neurons as columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Positions = Literal["samples", "neurons"]
-_LARGEST = 1e100  # squares of anything smaller stay finite in float64
+_LARGEST = 1e100  # squares of smaller numbers are finite in float64
 
 
 def as_samples(
@@ -17,13 +17,13 @@ def as_samples(
     feature_dim: int | None = None,
     what: str = "activations",
 ) -> Tensor:
-    """Return activations as (samples, neurons), or say what is wrong with them.
+    """Return activations as (samples, neurons); raise an error if they cannot be measured.
 
-    A batch of feature maps (N, C, H, W) can be read in two ways. ``positions="samples"``: a
-    channel is one neuron, seen at N * H * W places, so it is dormant only when it is dormant
-    everywhere. ``positions="neurons"``: every channel at every position is a neuron of its own,
-    seen N times. ``feature_dim`` says which dimension holds the features; left out, it is the
-    second for images (4 or 5 dimensions) and the last for everything else.
+    There are two ways to count the neurons of feature maps (N, C, H, W). ``positions="samples"``:
+    each channel is one neuron with N * H * W samples, so it is dormant only if it is dormant
+    at every position. ``positions="neurons"``: each channel at each position is one neuron with N
+    samples. ``feature_dim`` is the dimension that holds the features; by default it is the second
+    for images (4 or 5 dimensions) and the last otherwise.
 
     Examples:
         >>> as_samples(torch.zeros(32, 16, 8, 8)).shape
@@ -45,13 +45,13 @@ def as_samples(
     shape = tuple(activations.shape)
     if len(shape) < 2:
         raise ValueError(
-            f"{what} must have at least 2 dimensions (batch, neurons), got shape {shape}; "
-            "a single observation needs a batch dimension and company"
+            f"{what} must have at least 2 dimensions (batch, neurons), got shape {shape}: pass a "
+            "batch of at least two observations"
         )
     if shape[0] < 2:
         raise ValueError(
-            f"{what} need a batch of at least 2 observations, got {shape[0]} (shape {shape}): "
-            "whether a neuron still responds shows only across observations"
+            f"{what} need a batch of at least 2 observations, got {shape[0]} (shape {shape}): a "
+            "neuron is dormant if its output does not change between observations"
         )
     if activations.numel() == 0:
         raise ValueError(f"{what} are empty: shape {shape}")
@@ -61,12 +61,12 @@ def as_samples(
         matrix = activations.movedim(feature_dim, -1).reshape(-1, shape[feature_dim])
     else:
         matrix = activations.reshape(shape[0], -1)
-    _refuse_non_finite(matrix, what)
+    _check_finite(matrix, what)
     return matrix
 
 
 def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> int:
-    """Return the dimension that holds the features, counted from the front."""
+    """Return the dimension that holds the features, counted from the first."""
     dims = activations.dim()
     if feature_dim is None:
         feature_dim = 1 if dims in (4, 5) else -1
@@ -78,7 +78,7 @@ def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> 
     return feature_dim % dims
 
 
-def _refuse_non_finite(matrix: Tensor, what: str) -> None:
+def _check_finite(matrix: Tensor, what: str) -> None:
     limit = min(_LARGEST, torch.finfo(matrix.dtype).max)
     low, high = matrix.aminmax()  # both NaN if any entry is
     if low >= -limit and high <= limit:
@@ -88,5 +88,5 @@ def _refuse_non_finite(matrix: Tensor, what: str) -> None:
     raise ValueError(
         f"{what} hold {int(bad.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the first "
         f"in neuron {neuron} at sample {sample} ({float(matrix[sample, neuron])}): the network "
-        "has diverged; look at its weights and learning rate before diagnosing it"
+        "has diverged; check its weights and learning rate before diagnosing it"
     )

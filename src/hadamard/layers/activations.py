@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from torch import Tensor, nn
+
+from hadamard.text import unknown
 
 ActivationLike = str | Callable[[Tensor], Tensor] | type[nn.Module] | nn.Module
 
@@ -21,10 +22,17 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "mish": nn.Mish,
     "identity": nn.Identity,
 }
+_NAMES = {cls: name for name, cls in ACTIVATIONS.items()}
+_DEFAULT_SETTINGS: dict[str, tuple[tuple[str, object], ...]] = {
+    "elu": (("alpha", 1.0),),
+    "gelu": (("approximate", "none"),),
+    "leaky_relu": (("negative_slope", 0.01),),
+    "softplus": (("beta", 1.0), ("threshold", 20.0)),
+}
 
 
 class Function(nn.Module):
-    """A plain function as a module, so that hooks see what it returns."""
+    """A plain function as a module, so that hooks see its output."""
 
     #: Tells the diagnosis that the output is a hidden representation.
     dormancy_kind = "auto"
@@ -38,12 +46,12 @@ class Function(nn.Module):
         return self.function(x)
 
     def extra_repr(self) -> str:
-        """Name the function in the module's repr."""
+        """Show the function's name."""
         return getattr(self.function, "__name__", repr(self.function))
 
 
 def make_activation(activation: ActivationLike) -> nn.Module:
-    """Return the activation as a module of its own.
+    """Return the activation as a module; a module is returned unchanged.
 
     Examples:
         >>> make_activation("tanh")
@@ -51,12 +59,8 @@ def make_activation(activation: ActivationLike) -> nn.Module:
     """
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
-            near = difflib.get_close_matches(activation.lower(), ACTIVATIONS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"unknown activation {activation!r}{hint} Known: {', '.join(ACTIVATIONS)}. "
-                "Any callable on tensors works too."
-            )
+            message = unknown("activation", activation, ACTIVATIONS)
+            raise ValueError(f"{message}. Any callable on tensors works too.")
         return ACTIVATIONS[activation]()
     if isinstance(activation, nn.Module):
         return activation
@@ -72,21 +76,12 @@ def make_activation(activation: ActivationLike) -> nn.Module:
 
 
 def activation_name(module: nn.Module) -> str | None:
-    """Return the name under which this module is known, None when it is not a standard one.
+    """Return the name of a standard activation with default settings, None for any other module.
 
-    A module with other than default settings (``ELU(alpha=0.5)``) has no name.
+    ``ELU(alpha=0.5)``, for example, has no name.
     """
     name = _NAMES.get(type(module))
     if name is None:
         return None
-    default = all(getattr(module, key) == value for key, value in _DEFAULTS.get(name, ()))
-    return name if default else None
-
-
-_NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
-_DEFAULTS: dict[str, tuple[tuple[str, object], ...]] = {
-    "elu": (("alpha", 1.0),),
-    "gelu": (("approximate", "none"),),
-    "leaky_relu": (("negative_slope", 0.01),),
-    "softplus": (("beta", 1.0), ("threshold", 20.0)),
-}
+    settings = _DEFAULT_SETTINGS.get(name, ())
+    return name if all(getattr(module, key) == value for key, value in settings) else None

@@ -1,7 +1,6 @@
-"""A branch: affine map -> norm -> activation, the piece every layer variant is made of.
+"""A branch (affine map -> norm -> activation), which every layer variant is built from.
 
-A *recipe* (``LinearBranch``, ``Conv2dBranch``) says how to make one and is what a
-variant receives; a ``Branch`` is the module it makes.
+A variant receives a *recipe* (``LinearBranch``, ``Conv2dBranch``), which builds ``Branch`` modules.
 """
 
 from __future__ import annotations
@@ -13,14 +12,22 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from hadamard.layers import normed
+from hadamard.layers import norm_kernel
 from hadamard.layers.activations import ActivationLike, make_activation
 from hadamard.layers.conv import Conv2d
 from hadamard.layers.norm import EPSILON, BranchNorm, NormName
 
 
+def check_branch_count(branches: int) -> None:
+    """Raise an error for fewer than two branches."""
+    if isinstance(branches, bool) or not isinstance(branches, int):
+        raise TypeError(f"branches must be an integer, got {type(branches).__name__}: {branches}")
+    if branches < 2:
+        raise ValueError(f"a Hadamard layer multiplies at least 2 branches, got {branches}")
+
+
 class Branch(nn.Module):
-    """One affine map, its norm (or none) and its activation."""
+    """An affine map, an optional norm and an activation."""
 
     def __init__(self, affine: nn.Module, norm: nn.Module | None, activation: nn.Module) -> None:
         super().__init__()
@@ -28,14 +35,14 @@ class Branch(nn.Module):
 
     @property
     def outputs(self) -> int:
-        """Features (channels) handed on."""
+        """Number of output features (channels)."""
         outputs: int | None = getattr(self.affine, "outputs", None)
         return outputs or self.affine.get_parameter("weight").shape[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map, normalise, activate."""
-        if normed.kernel_applies(self, x):
-            return normed.in_one_kernel(self, x)
+        """Return activation(norm(affine(x)))."""
+        if norm_kernel.applies(self, x):
+            return norm_kernel.run(self, x)
         h = self.affine(x)
         if self.norm is not None:
             h = self.norm(h)
@@ -44,32 +51,32 @@ class Branch(nn.Module):
 
 
 class Recipe(Protocol):
-    """What a layer variant needs to know of a branch, whatever it is made of.
+    """What a layer variant needs from a branch's recipe, whatever its affine map is.
 
-    Another kind of affine map (a hyperspherical one, say) takes part in every variant by
-    implementing this.
+    Implementing this makes another kind of affine map (a hyperspherical one, for example) work in
+    every variant.
     """
 
     @property
     def inputs(self) -> int:
-        """Features (channels) taken."""
+        """Number of input features (channels)."""
 
     @property
     def outputs(self) -> int:
-        """Features (channels) handed on."""
+        """Number of output features (channels)."""
 
     @property
     def feature_dim(self) -> int:
-        """Where the features stand, counted from the end."""
+        """The dimension that holds the features, counted from the end."""
 
     def build(self) -> Branch:
-        """Make one branch with freshly drawn weights."""
+        """Build one branch with new random weights."""
 
     def varied(self, **changes: Any) -> Self:
         """Return the recipe with some fields changed."""
 
     def following(self) -> Self:
-        """Return the recipe of a layer on top that keeps shape and width."""
+        """Return the recipe of a next layer that keeps shape and width."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,9 @@ class _Recipe(ABC):
     device: Any = None
     dtype: torch.dtype | None = None
     affine_norm: bool = True
-    """Whether the norm has a scale and a shift to learn."""
+    """Whether the norm learns a scale and a shift."""
     norm_epsilon: float = EPSILON
-    """What the norm adds to the variance."""
+    """Added to the variance by the norm."""
 
     feature_dim: ClassVar[int] = -1
     norms: ClassVar[dict[str, Literal["features", "map"]]] = {"layer": "features"}
@@ -102,10 +109,10 @@ class _Recipe(ABC):
 
     @abstractmethod
     def affine(self) -> nn.Module:
-        """Make the affine map with freshly drawn weights."""
+        """Build the affine map with new random weights."""
 
     def build(self) -> Branch:
-        """Make one branch with freshly drawn weights."""
+        """Build one branch with new random weights."""
         norm = None
         if self.norm is not None:
             norm = BranchNorm(
@@ -126,7 +133,7 @@ class _Recipe(ABC):
 
 @dataclass(frozen=True)
 class LinearBranch(_Recipe):
-    """A branch on ``nn.Linear``.
+    """The recipe of a branch on ``nn.Linear``.
 
     Examples:
         >>> LinearBranch(8, 4, activation="relu").build()(torch.zeros(2, 8)).shape
@@ -134,19 +141,19 @@ class LinearBranch(_Recipe):
     """
 
     def affine(self) -> nn.Module:
-        """Make the linear map."""
+        """Build the linear map."""
         return nn.Linear(
             self.inputs, self.outputs, bias=self.bias, device=self.device, dtype=self.dtype
         )
 
     def following(self) -> Self:
-        """Return the recipe of a layer on top that keeps the width."""
+        """Return the recipe of a next layer that keeps the width."""
         return self.varied(inputs=self.outputs)
 
 
 @dataclass(frozen=True)
 class Conv2dBranch(_Recipe):
-    """A branch on a ``Conv2d``; its features are the channels."""
+    """The recipe of a branch on a 2-d convolution, whose features are its channels."""
 
     kernel_size: int | tuple[int, int] = 3
     stride: int | tuple[int, int] = 1
@@ -162,7 +169,7 @@ class Conv2dBranch(_Recipe):
     }
 
     def affine(self) -> nn.Module:
-        """Make the convolution."""
+        """Build the convolution."""
         return Conv2d(
             self.inputs,
             self.outputs,
@@ -178,5 +185,5 @@ class Conv2dBranch(_Recipe):
         )
 
     def following(self) -> Self:
-        """Return the recipe of a convolution on top that keeps shape and width."""
+        """Return the recipe of a next convolution that keeps shape and width."""
         return self.varied(inputs=self.outputs, stride=1, padding="same")

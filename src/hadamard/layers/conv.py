@@ -1,4 +1,4 @@
-"""Strided convolutions, as a GPU likes them."""
+"""Conv2d with a space-to-depth fast path on GPUs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 
 class Conv2d(nn.Conv2d):
-    """``nn.Conv2d``; on a GPU, a strided one that reads few channels works on blocks of pixels.
+    """``nn.Conv2d`` that is faster on GPUs where it is strided and has few input channels.
 
-    With stride s, an s x s block of c channels is one pixel of c * s * s channels, and the kernel
-    moves from block to block: the same sums, as a convolution with many channels and no stride.
-    That is done where the kernel is whole blocks and at least twice as many channels come out as go
-    in, for images with their channels last in memory (as those that come out then have).
+    With stride s, every s x s block of c-channel pixels becomes one pixel of c * s * s channels,
+    which a convolution without stride then reads. It computes the same sums, and GPUs are faster
+    with many channels. This is done where the kernel size is a multiple of the stride and there
+    are at least twice as many output as input channels, for images in channels-last memory format
+    (which the outputs then have too).
     """
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -31,20 +32,20 @@ class Conv2d(nn.Conv2d):
             and input.is_contiguous(memory_format=torch.channels_last)
             and self.kernel_size[0] % stride == self.kernel_size[1] % stride == 0
         ):
-            return F.conv2d(in_blocks(input, stride), in_blocks(weight, stride), bias)
-        plain: Tensor = super()._conv_forward(input, weight, bias)
-        return plain
+            return F.conv2d(space_to_depth(input, stride), space_to_depth(weight, stride), bias)
+        out: Tensor = super()._conv_forward(input, weight, bias)
+        return out
 
 
-def in_blocks(images: Tensor, side: int) -> Tensor:
-    """Make every block of pixels one pixel, its channels last in memory.
+def space_to_depth(images: Tensor, side: int) -> Tensor:
+    """Turn every side x side block of pixels into one pixel, in channels-last memory format.
 
-    Kernels are rearranged likewise. Of images, whatever is beyond the last whole block is left out:
-    no kernel of whole blocks reaches it.
+    Kernels of a convolution are rearranged the same way. Pixels beyond the last complete block are
+    dropped: no kernel made of complete blocks reaches them.
     """
     count, channels, *extents = images.shape
     height, width = (extent // side for extent in extents)
-    whole = images[..., : height * side, : width * side]
-    blocks = whole.reshape(count, channels, height, side, width, side)
-    last = blocks.permute(0, 2, 4, 1, 3, 5).flatten(3)
-    return last.permute(0, 3, 1, 2)
+    complete = images[..., : height * side, : width * side]
+    blocks = complete.reshape(count, channels, height, side, width, side)
+    channels_last = blocks.permute(0, 2, 4, 1, 3, 5).flatten(3)
+    return channels_last.permute(0, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Concatenated activation: each unit hands on its positive and its negative side."""
+"""Concatenated activation: every unit outputs both f(h) and f(-h)."""
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,11 @@ class Concatenated(nn.Module):
 
     @property
     def dormancy_kind(self) -> str:
-        """How the diagnosis judges the output."""
+        """How the diagnosis decides which outputs are dormant."""
         return "relu" if activation_name(self.activation) == "relu" else "auto"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Hand on both sides."""
+        """Return f(h) and f(-h), concatenated."""
         h = self.branch(x)
         return torch.cat([self.activation(h), self.activation(-h)], dim=self.feature_dim)
 

@@ -1,4 +1,4 @@
-"""Two Hadamard layers, one on the other."""
+"""Two Hadamard layers, one after the other."""
 
 from torch import nn
 
@@ -7,11 +7,11 @@ from hadamard.layers.branch import Recipe
 
 
 class Stack(nn.Sequential):
-    """Layers in a row, known by the width of the last."""
+    """Layers in sequence, with the output width of the last."""
 
     @property
     def outputs(self) -> int:
-        """Features (channels) handed on."""
+        """Number of output features (channels)."""
         outputs: int = self[-1].outputs  # type: ignore[assignment]
         return outputs
 

@@ -1,4 +1,4 @@
-"""The ordinary layer, normalised before its activation."""
+"""The ordinary layer with LayerNorm before its activation."""
 
 from torch import nn
 

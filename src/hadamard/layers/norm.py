@@ -1,4 +1,4 @@
-"""Layer normalisation inside a branch, for one branch or several held in one tensor."""
+"""Layer normalization inside branches: of one, or of several held in one tensor."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor, nn
 NormName = Literal["layer", "layer_map"]
 
 EPSILON = 1e-6
-"""Added to the variance: the default of flax, which PQN's JAX release is written in.
+"""Added to the variance: the default of flax, which PQN's JAX release uses. PyTorch's is 1e-5.
 
-PyTorch's is 1e-5. All branches share this one, DQN's and PPO's with LayerNorm too, so that
-algorithms differ in nothing but themselves; MR.Q's encoder and converted networks keep their own.
+All algorithms use it, so that it makes no difference between them. Exceptions are MR.Q's encoder
+and converted networks, which keep their own.
 """
 
 
 class BranchNorm(nn.Module):
-    """LayerNorm of each branch on its own, with a learned scale and shift per feature.
+    """LayerNorm of each branch separately, with a learned scale and shift per feature.
 
-    Without ``affine`` there is nothing to learn: each branch is brought to mean 0 and variance 1.
-    ``over="features"`` normalises over the features (for images: over the channels at each
-    position, as in PQN's JAX release). ``over="map"`` normalises a whole feature map over
+    Without ``affine`` there is no scale and shift: each branch has mean 0 and variance 1.
+    ``over="features"`` normalizes over the features (for images: over the channels at each
+    position, as in PQN's JAX release). ``over="map"`` normalizes a whole feature map over
     channels, height and width.
     """
 
@@ -50,33 +50,33 @@ class BranchNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start from no scaling and no shift."""
+        """Set the scale to one and the shift to zero."""
         if self.weight is not None and self.bias is not None:
             nn.init.ones_(self.weight)
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise each branch, then scale and shift."""
+        """Normalize each branch, then scale and shift."""
         weight, bias = self.weight, self.bias
         if self.over == "map":
             trailing = x.shape[self.feature_dim + 1 :]
             split = x.unflatten(self.feature_dim, (self.branches, self.width))
-            normal = F.layer_norm(split, (self.width, *trailing), eps=self.eps).view_as(x)
+            normalized = F.layer_norm(split, (self.width, *trailing), eps=self.eps).view_as(x)
             if weight is None or bias is None:
-                return normal
+                return normalized
             ones = (1,) * len(trailing)
-            return normal * weight.view(-1, *ones) + bias.view(-1, *ones)
+            return normalized * weight.view(-1, *ones) + bias.view(-1, *ones)
         x = x.movedim(self.feature_dim, -1)
         if self.branches == 1:
-            normal = F.layer_norm(x, (self.width,), weight, bias, self.eps)
+            normalized = F.layer_norm(x, (self.width,), weight, bias, self.eps)
         else:
             split = x.unflatten(-1, (self.branches, self.width))
-            normal = F.layer_norm(split, (self.width,), eps=self.eps).flatten(-2)
+            normalized = F.layer_norm(split, (self.width,), eps=self.eps).flatten(-2)
             if weight is not None and bias is not None:
-                normal = normal * weight + bias
-        return normal.movedim(-1, self.feature_dim)
+                normalized = normalized * weight + bias
+        return normalized.movedim(-1, self.feature_dim)
 
     def extra_repr(self) -> str:
-        """Show what is normalised."""
-        shown = f"{self.width}, over={self.over!r}, branches={self.branches}, eps={self.eps}"
-        return shown if self.weight is not None else f"{shown}, affine=False"
+        """Show the width and the settings."""
+        text = f"{self.width}, over={self.over!r}, branches={self.branches}, eps={self.eps}"
+        return text if self.weight is not None else f"{text}, affine=False"

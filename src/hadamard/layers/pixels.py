@@ -1,38 +1,38 @@
-"""The first convolution of a network that sees: images come as bytes."""
+"""The first layer of an image network, applied to pixels stored as bytes."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from hadamard import kernels
+from hadamard.compute import kernels
 from hadamard.layers.activations import activation_name
 from hadamard.layers.branch import Branch
-from hadamard.layers.hadamard import HadamardConv2d
+from hadamard.layers.fused import HadamardConv2d
 
-# Not looked for at a call: the compiler reads those.
-_kernels = kernels.load("hadamard.layers.pixels_triton")
-_LARGEST_WINDOW = 128
-"""Pixels that an output sees: the kernel's code grows with them."""
+# Loaded here because torch.compile would trace a call of ``load`` inside the function.
+_kernels = kernels.load("pixels_triton")
+_MAX_WINDOW = 128
+"""Pixels times channels that an output sees: the kernel's code grows with them."""
 
 
-def of_pixels(layer: nn.Module, pixels: Tensor) -> Tensor:
-    """Return ``layer(pixels / 255 - 0.5)`` of bytes, channels last in memory.
+def apply_to_pixels(layer: nn.Module, pixels: Tensor) -> Tensor:
+    """Return ``layer(pixels / 255 - 0.5)`` for bytes, in channels-last memory format.
 
-    On a GPU, where the layer is a convolution and an ELU, or a product of two such, all of it is
-    one kernel: written as floats, the images would take most of the time.
+    On a GPU, a convolution with ELU (or a product of two) is one kernel from the bytes on. Writing
+    the images as floats first would take most of the time.
     """
     if _kernels is not None and kernel_applies(layer, pixels):
         affine: nn.Conv2d = layer.affine  # type: ignore[assignment]
         product = isinstance(layer, HadamardConv2d)
-        seen: Tensor = _kernels.pixel_conv(
+        activated: Tensor = _kernels.pixel_conv(
             pixels, affine.weight, affine.bias, affine.stride[0], product
         )
-        return seen
-    bytes_last = pixels.contiguous(memory_format=torch.channels_last)
-    darkest = torch.full((), -0.5, device=pixels.device)
-    # In one pass, where division and subtraction would be three.
-    out: Tensor = layer(torch.add(darkest, bytes_last, alpha=1 / 255))
+        return activated
+    channels_last = pixels.contiguous(memory_format=torch.channels_last)
+    minus_half = torch.full((), -0.5, device=pixels.device)
+    # One operation instead of three (conversion, division and subtraction).
+    out: Tensor = layer(torch.add(minus_half, channels_last, alpha=1 / 255))
     return out
 
 
@@ -45,7 +45,7 @@ def kernel_applies(layer: nn.Module, pixels: Tensor) -> bool:
         pixels.dtype == torch.uint8
         and isinstance(affine, nn.Conv2d)
         and affine.weight.dtype == torch.float32
-        and affine.weight[0].numel() <= _LARGEST_WINDOW
+        and affine.weight[0].numel() <= _MAX_WINDOW
         and affine.stride[0] == affine.stride[1]
         and affine.padding == (0, 0)
         and affine.dilation == (1, 1)

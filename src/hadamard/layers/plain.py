@@ -1,4 +1,4 @@
-"""The ordinary layer: one branch."""
+"""The ordinary layer, which is one branch."""
 
 from torch import nn
 

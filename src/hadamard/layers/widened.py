@@ -1,4 +1,4 @@
-"""The parameter-matched control: one branch, as wide as the Hadamard layer is heavy."""
+"""The parameter-matched control: one branch, widened to the Hadamard layer's parameter count."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def weight_count(recipe: Recipe) -> int:
 
 
 def matched_width(recipe: Recipe, following: Recipe | None = None, branches: int = 2) -> int:
-    """Return the width at which one branch has the weights of a Hadamard layer.
+    """Return the width at which one branch has as many weights as a Hadamard layer.
 
-    Widening also gives the next layer more inputs. With ``following`` (the next layer's recipe)
-    its weights count on both sides, so that the two networks match as a whole; without it the
-    layer alone is matched, as the paper does for DQN (512 becomes 1024).
+    Widening also gives the next layer more inputs. With ``following``, the next layer's recipe,
+    its weights are counted too, so that the two networks match as a whole; without it the layer
+    alone is matched, as the paper does for DQN (512 becomes 1024).
 
     Examples:
         >>> from hadamard.layers import LinearBranch
@@ -28,10 +28,10 @@ def matched_width(recipe: Recipe, following: Recipe | None = None, branches: int
         768
     """
 
-    def weights(width: int, times: int) -> int:
-        total = times * weight_count(recipe.varied(outputs=width))
+    def weights(width: int, copies: int) -> int:
+        total = copies * weight_count(recipe.varied(outputs=width))
         if following is not None:
-            # After a Flatten one channel is many inputs.
+            # A Flatten between the two turns one channel into many inputs.
             inputs = width * following.inputs // recipe.outputs
             total += weight_count(following.varied(inputs=inputs))
         return total

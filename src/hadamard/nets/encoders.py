@@ -1,7 +1,7 @@
-"""Encoders: from an observation to the representation, chosen by the observation's shape.
+"""Encoders from observations to representations; the observation's shape decides which one.
 
-Nature CNN for Atari's 84 x 84 frames, the MinAtar CNN for small grids, two dense layers for
-vectors. Where the layer variant goes is the network specification's to say.
+The Nature CNN for Atari's 84 x 84 frames, the MinAtar CNN for small grids, two dense layers for
+vectors. The network specification says which layers get the layer variant.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from hadamard.core.types import EnvSpec
 from hadamard.layers import Conv2dBranch, LinearBranch
 from hadamard.nets.hidden import Hidden, Init
 
-# How many of the last hidden layers these take, whatever --net.where says: 2HR is HR in the last
-# two, and the widened control doubles the representation alone.
+# These variants go into this many of the last layers, whatever --net.where says: 2HR is HR in the
+# last two layers, and the widened control widens the last layer alone.
 _LAST = {"hadamard2": ("hadamard", 2), "widened": ("widened", 1)}
 
 
 class Encoder(nn.Module):
-    """Hidden layers in a row; images are flattened before the first dense layer.
+    """Hidden layers in a row; feature maps are flattened before the first dense layer.
 
-    As they lie in memory, that is with the channels of each position side by side: no copy.
+    They are flattened in memory order, channels last, which needs no copy.
     """
 
     def __init__(self, hidden: Sequence[Hidden], flatten_before: int, scale: float) -> None:
         super().__init__()
         self.hidden = nn.ModuleList(hidden)
         self.flatten_before, self.scale = flatten_before, scale
-        for this, following in itertools.pairwise(hidden):
-            this.readers.append(following.affine)
+        for layer, reader in itertools.pairwise(hidden):
+            layer.readers.append(reader.affine)
 
     @property
     def outputs(self) -> int:
@@ -50,7 +50,7 @@ class Encoder(nn.Module):
         # Convolutions, and norms over channels, are fastest where channels are last in memory.
         layout = torch.channels_last if obs.dim() == 4 else torch.preserve_format
         if obs.dim() == 4 and not obs.is_cuda:
-            # A CPU moves bytes and then converts them in less time than it does both at once.
+            # On a CPU, reordering bytes and then converting them is faster than both at once.
             obs = obs.contiguous(memory_format=layout)
         x = obs.to(torch.float32, memory_format=layout)
         if self.scale != 1.0:
@@ -62,10 +62,10 @@ class Encoder(nn.Module):
         return x
 
 
-def encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
+def make_encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
     """Build the encoder for an environment's observations."""
     if net.where not in ("last", "all"):
-        raise ValueError(f"--net.where {net.where} is mrq's alone: choose last or all")
+        raise ValueError(f"--net.where {net.where} is not possible here: choose last or all")
     shape = env.obs_shape
     if len(shape) == 1:
         plan: list[Conv2dBranch | LinearBranch] = [
@@ -85,7 +85,7 @@ def encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
         raise ValueError(f"no encoder for observations of shape {shape}: vectors and images only")
     hidden = _hidden_layers(plan, shape, net, init)
     flatten_before = sum(isinstance(recipe, Conv2dBranch) for recipe in plan)
-    # Frames of 0 to 255 are brought to 0 to 1; MinAtar's grids are 0 and 1 already.
+    # Frames of 0 to 255 are scaled to 0 to 1; MinAtar's grids are 0 and 1 already.
     scale = 1 / 255 if env.frames > 1 else 1.0
     return Encoder(hidden, flatten_before, scale)
 
@@ -109,7 +109,7 @@ def _hidden_layers(
             size = tuple((extent - kernel) // stride + 1 for extent in size)
         norm = net.norm if net.norm != "none" and remaining <= normed else None
         if norm == "layer_map" and isinstance(recipe, LinearBranch):
-            norm = "layer"  # a vector has no map: its features are all there is
+            norm = "layer"  # for a vector the two are the same
         hidden.append(
             Hidden(
                 variant if remaining <= last else "plain",

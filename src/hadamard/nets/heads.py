@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from hadamard.core.config import NetSpec
 from hadamard.core.types import EnvSpec
-from hadamard.nets.encoders import Encoder, encoder
-from hadamard.nets.hidden import Init, initialised
+from hadamard.nets.encoders import Encoder, make_encoder
+from hadamard.nets.hidden import Init, initialize
 
 
 class QNetwork(nn.Module):
@@ -15,9 +15,9 @@ class QNetwork(nn.Module):
 
     def __init__(self, env: EnvSpec, net: NetSpec, init: Init = "default") -> None:
         super().__init__()
-        self.encoder: Encoder = encoder(env, net, init)
+        self.encoder: Encoder = make_encoder(env, net, init)
         self.values = nn.Linear(self.encoder.outputs, env.num_actions)
-        initialised(self.values, init, gain=1.0)
+        initialize(self.values, init, gain=1.0)
         self.encoder.layers[-1].readers.append(self.values)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -31,11 +31,11 @@ class ActorCritic(nn.Module):
 
     def __init__(self, env: EnvSpec, net: NetSpec, init: Init = "orthogonal") -> None:
         super().__init__()
-        self.encoder: Encoder = encoder(env, net, init)
+        self.encoder: Encoder = make_encoder(env, net, init)
         self.logits = nn.Linear(self.encoder.outputs, env.num_actions)
         self.value = nn.Linear(self.encoder.outputs, 1)
-        initialised(self.logits, init, gain=0.01)
-        initialised(self.value, init, gain=1.0)
+        initialize(self.logits, init, gain=0.01)
+        initialize(self.value, init, gain=1.0)
         self.encoder.layers[-1].readers += [self.logits, self.value]
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""A hidden layer of a network: marked for the diagnosis, and able to be drawn anew."""
+"""Hidden layers and other representations, marked so that the diagnosis finds them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ Init = Literal["default", "orthogonal", "he", "xavier"]
 
 
 class Hidden(nn.Module):
-    """One layer of any variant. Its output, after the product, is what is measured.
+    """One layer of any variant; the diagnosis measures its output, after the product.
 
-    ``readers`` are the affine maps that read it; a recycled neuron's outgoing weights are there.
+    ``readers`` are the affine maps that take its output: they hold a neuron's outgoing weights.
+    ``draw`` returns a freshly initialized copy, from which ReDo takes new incoming weights.
     """
 
     def __init__(self, variant: str, recipe: Recipe, init: Init) -> None:
         super().__init__()
 
         def draw() -> nn.Module:
-            return initialised(build(variant, recipe), init)
+            return initialize(build(variant, recipe), init)
 
         self.layer = draw()
         self.draw: Callable[[], nn.Module] = draw
-        # A plain list: the readers belong to other layers, and are not saved with this one.
+        # A plain list, because the readers belong to other layers: not saved with this one.
         self.readers: list[nn.Module] = []
 
     @property
     def outputs(self) -> int:
-        """Features (channels) handed on."""
+        """Number of output features (channels)."""
         outputs: int = self.layer.outputs  # type: ignore[assignment]
         return outputs
 
     @property
     def dormancy_kind(self) -> str:
-        """How the diagnosis judges the output."""
+        """How the diagnosis decides that a neuron of the output is dormant."""
         for module in self.layer.modules():
             if hasattr(module, "dormancy_kind"):
                 return str(module.dormancy_kind)
@@ -48,7 +49,7 @@ class Hidden(nn.Module):
 
     @property
     def affine(self) -> nn.Module:
-        """The affine map whose rows are this layer's incoming weights, all branches together."""
+        """The affine map whose rows are this layer's incoming weights, those of all branches."""
         return next(m for m in self.layer.modules() if isinstance(m, nn.Linear | nn.Conv2d))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -58,22 +59,22 @@ class Hidden(nn.Module):
 
 
 class Representation(nn.Module):
-    """Marks a tensor as a hidden representation, where no single layer's output is one."""
+    """Marks a tensor as a representation, where it is not the output of a single layer."""
 
     def __init__(self, dormancy_kind: str = "auto") -> None:
         super().__init__()
         self.dormancy_kind = dormancy_kind
 
     def forward(self, x: Tensor) -> Tensor:
-        """Hand it on."""
+        """Return the tensor unchanged."""
         return x
 
 
-def initialised(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.Module:
-    """Draw a layer's affine weights anew, each branch on its own, and zero its biases.
+def initialize(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.Module:
+    """Draw a layer's affine weights, each branch independently, and set its biases to zero.
 
-    ``orthogonal`` is PPO's, ``he`` (truncated normal, fan-in) that of PQN's JAX release,
-    ``xavier`` (uniform) MR.Q's; ``default`` leaves PyTorch's as drawn.
+    ``orthogonal`` is PPO's initialization, ``he`` (truncated normal, fan-in) that of PQN's JAX
+    release, ``xavier`` (uniform) MR.Q's; ``default`` keeps PyTorch's.
     """
     if init == "default":
         return layer
@@ -86,7 +87,7 @@ def initialised(layer: nn.Module, init: Init, gain: float = math.sqrt(2)) -> nn.
                 elif init == "xavier":
                     nn.init.xavier_uniform_(weight, gain)
                 else:
-                    # 0.8796 is the deviation of a unit normal cut at two deviations.
+                    # 0.8796 is the deviation of a unit normal truncated at two deviations.
                     deviation = gain / math.sqrt(weight[0].numel()) / 0.87962566
                     nn.init.trunc_normal_(weight, 0.0, deviation, -2 * deviation, 2 * deviation)
             if module.bias is not None:

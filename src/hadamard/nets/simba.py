@@ -1,11 +1,11 @@
 """SimbaV2's networks: representations and every unit's weights lie on the unit sphere.
 
-A block moves its input along the sphere towards what a small MLP makes of it. The MLP's wide
-hidden layer is where the layer variant goes: one branch is a projected linear map, a learned scale
-for every unit, and the activation.
+A block moves its input along the sphere towards the output of a small MLP. The MLP's wide hidden
+layer is where the layer variant goes: one branch is a linear map with weights on the sphere, a
+learned scale for every unit, and the activation.
 
-Both critics are one network whose weights lead with the critic: a matrix product for each layer,
-however many there are.
+Both critics are one network, and the first dimension of its weights is the critic: each layer is
+one batched matrix product.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from hadamard.compute.sphere import EPSILON, on_sphere
 from hadamard.core.config import NetSpec
-from hadamard.core.normalise import ObservationNormaliser
-from hadamard.core.sphere import EPSILON, on_sphere
 from hadamard.core.types import EnvSpec
 from hadamard.layers import Branch, build, matched_width
 from hadamard.layers.activations import ActivationLike, make_activation
 from hadamard.layers.product import branch_product
+from hadamard.learning.normalize import ObservationNormalizer
 from hadamard.nets.hidden import Representation
 
 SHIFT = 3.0
-"""Appended to every input, so that normalising keeps its length (as an angle)."""
+"""Appended to every input, so that its length is kept, as an angle, when it is normalized."""
 LOG_DEVIATION = (-10.0, 2.0)
+"""Range of the logarithm of the policy's deviation."""
 
 
 class HyperDense(nn.Module):
-    """A linear map without bias whose units have weights of unit length, or several side by side.
+    """A linear map without bias whose units have weights of unit length; or ``copies`` of it.
 
-    The weight is (inputs, outputs): its gradient then comes out of the matrix product as it is.
+    The weight is (inputs, outputs), so that its gradient needs no transposition.
     """
 
     def __init__(self, inputs: int, outputs: int, copies: int = 0, device: Any = None) -> None:
@@ -70,7 +71,7 @@ class Scaler(nn.Module):
 
 @dataclass(frozen=True)
 class HyperBranch:
-    """The recipe of a branch on ``HyperDense``; takes part in every layer variant."""
+    """The recipe of a branch on ``HyperDense``, for any layer variant."""
 
     inputs: int
     outputs: int
@@ -82,7 +83,7 @@ class HyperBranch:
     feature_dim: ClassVar[int] = -1
 
     def build(self) -> Branch:
-        """Make one branch with freshly drawn weights."""
+        """Build one branch with newly drawn weights."""
         dense = HyperDense(self.inputs, self.outputs, self.copies, self.device)
         scaler = Scaler(self.outputs, self.scale, self.scale, self.copies, self.device)
         return _Branch(dense, scaler, make_activation(self.activation))
@@ -97,7 +98,7 @@ class HyperBranch:
 
 
 class _Branch(Branch):
-    """A branch that knows how to be multiplied with others of its kind."""
+    """A branch whose product with others of its kind is one matrix product."""
 
     @staticmethod
     def fuse(branches: Sequence[Branch]) -> nn.Module:
@@ -105,7 +106,7 @@ class _Branch(Branch):
 
 
 class _FusedProduct(nn.Module):
-    """Branches computed by one matrix product, one after another along the features."""
+    """The product of branches, computed by one matrix product; their features are concatenated."""
 
     def __init__(self, branches: Sequence[Branch]) -> None:
         super().__init__()
@@ -133,13 +134,13 @@ class Shape:
     width: int
     blocks: int
     expansion: int
-    """A block's hidden layer is so many times as wide."""
+    """Width of a block's hidden layer, in widths of the block."""
     copies: int = 0
-    """How many networks side by side; 0 for one whose tensors do not lead with it."""
+    """Number of networks computed together; 0 for one whose tensors have no such dimension."""
 
 
 class Block(nn.Module):
-    """Interpolate between the input and an MLP of it, along the sphere."""
+    """Interpolate along the sphere between the input and an MLP's output."""
 
     def __init__(self, shape: Shape, net: NetSpec) -> None:
         super().__init__()
@@ -151,10 +152,10 @@ class Block(nn.Module):
 
         variant, recipe = net.layer, branch(shape.expansion * width)
         if variant == "widened":
-            # As many weights as HR in the block as a whole: the layer on top grows as well.
-            on_top = HyperBranch(recipe.outputs, width, copies=copies)
-            matched = matched_width(recipe, on_top)
-            # An odd width would cost half as much time again; 3,073 becomes 3,072.
+            # The whole block gets as many weights as with HR: the next layer grows as well.
+            next_layer = HyperBranch(recipe.outputs, width, copies=copies)
+            matched = matched_width(recipe, next_layer)
+            # An odd width would take half as much time again; 3,073 becomes 3,072.
             variant, recipe = "plain", branch(max(1, round(matched / 8)) * 8)
         self.hidden = build(variant, recipe)
         outputs: int = self.hidden.outputs  # type: ignore[assignment]
@@ -166,11 +167,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Move along the sphere."""
         hidden = self.hidden(x)
-        # One for each critic; it looks and changes nothing.
-        each = hidden.unbind() if hidden.dim() == 3 else (hidden,)
-        for look, seen in zip(self.representations, each, strict=True):
-            look(seen)
-        # A vector of zeros has no direction.
+        # Mark the representation of each critic for the diagnosis.
+        representations = hidden.unbind() if hidden.dim() == 3 else (hidden,)
+        for mark, representation in zip(self.representations, representations, strict=True):
+            mark(representation)
+        # Epsilon, because a vector of zeros has no direction.
         proposed = on_sphere(self.out(hidden + EPSILON))
         return on_sphere(x + self.alpha(proposed - x))
 
@@ -186,14 +187,14 @@ class Trunk(nn.Module):
         self.blocks = nn.Sequential(*[Block(shape, net) for _ in range(shape.blocks)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the representation, (batch, width), led by the critics where there are any."""
+        """Return the representation, (batch, width) or (copies, batch, width)."""
         x = on_sphere(torch.cat([x, x.new_full((*x.shape[:-1], 1), SHIFT)], dim=-1))
         out: Tensor = self.blocks(on_sphere(self.scaler(self.embedding(x))))
         return out
 
 
 class Head(nn.Module):
-    """Two projected maps with a scale between them, and a bias."""
+    """Two linear maps on the sphere with a learned scale between them, and a bias."""
 
     def __init__(self, width: int, outputs: int, copies: int = 0) -> None:
         super().__init__()
@@ -203,7 +204,7 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.zeros((copies, 1, outputs) if copies else (outputs,)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Read the representation."""
+        """Map the representation to outputs."""
         out: Tensor = self.outer(self.scaler(self.inner(x))) + self.bias
         return out
 
@@ -217,7 +218,7 @@ class Actor(nn.Module):
         self.mean, self.deviation = Head(shape.width, actions), Head(shape.width, actions)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and deviation for normalised observations."""
+        """Return mean and deviation for normalized observations."""
         z = self.trunk(obs)
         low, high = LOG_DEVIATION
         log_deviation = low + (high - low) * 0.5 * (1 + torch.tanh(self.deviation(z)))
@@ -250,7 +251,7 @@ class Critic(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """All that acts and judges, the observations' normaliser included."""
+    """Actor, critics and the normalizer of their observations."""
 
     def __init__(
         self, env: EnvSpec, net: NetSpec, actor: Shape, critic: Shape, bins: int, limit: float
@@ -263,22 +264,22 @@ class ActorCritic(nn.Module):
             )
         if net.norm != "none":
             raise ValueError(
-                f"simbav2 normalises on the sphere: --net.norm must be none, got {net.norm}"
+                f"simbav2 normalizes on the sphere: --net.norm must be none, got {net.norm}"
             )
         if net.layer == "layernorm" or net.where in ("conv", "linear"):
             raise ValueError(
-                f"simbav2 has one hidden layer a block and normalises on the sphere: --net.layer "
+                f"simbav2 has one hidden layer per block and normalizes on the sphere: --net.layer "
                 f"{net.layer} with --net.where {net.where} is not possible; layers are plain, "
-                "hadamard, hadamard2 (two in a row), widened and crelu, all blocks alike"
+                "hadamard, hadamard2 (two in a row), widened and crelu, the same in all blocks"
             )
         size, actions = env.obs_shape[0], env.action_size
-        self.normaliser = ObservationNormaliser((size,))
+        self.normalizer = ObservationNormalizer((size,))
         self.actor = Actor(size, actions, actor, net)
         self.critic = Critic(size + actions, critic, net, bins, limit)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the greedy actions for raw observations, and what they are worth."""
-        x = self.normaliser(obs)
+        """Return the greedy actions for raw observations, and their values."""
+        x = self.normalizer(obs)
         action = torch.tanh(self.actor(x)[0])
         return action, self.critic.value(self.critic(x, action)).amin(0)
 
@@ -295,6 +296,6 @@ class Temperature(nn.Module):
         return self.log.exp()
 
 
-def projected(network: nn.Module) -> list[nn.Parameter]:
+def sphere_weights(network: nn.Module) -> list[nn.Parameter]:
     """Return the weights that belong on the sphere."""
     return [module.weight for module in network.modules() if isinstance(module, HyperDense)]

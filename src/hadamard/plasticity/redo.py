@@ -1,19 +1,37 @@
-"""ReDo: neurons that hardly contribute are drawn anew, and start with no influence.
+"""ReDo: neurons that hardly contribute are drawn again, and start without influence.
 
-A neuron's score is its mean absolute output over a batch, relative to the layer's mean; at most
-tau, and it is recycled: its incoming weights are drawn again, its outgoing ones set to zero, and
-the optimiser forgets both. A neuron is what the layer hands on: for a product, the same row of
-every branch; for a concatenated activation, both of its sides.
+A neuron's score is its mean absolute output over a batch, divided by its layer's mean. A neuron
+whose score is at most tau is recycled: its incoming weights are drawn again, its outgoing weights
+are set to zero, and the optimizer's moments of both are set to zero. One neuron of a product layer
+is the same row of every branch; one neuron of a concatenated activation is both of its outputs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from hadamard.core.flat import moments
+from hadamard.compute.flat import moments
+from hadamard.core.config import require_not_negative, require_positive
 from hadamard.core.random import child_seed, seeded
 from hadamard.nets.hidden import Hidden
+
+
+@dataclass(frozen=True)
+class Config:
+    """ReDo's settings."""
+
+    tau: float = 0.025
+    """Largest score at which a neuron is recycled."""
+    period: int = 1_000
+    """Gradient updates between recyclings."""
+
+    def check(self) -> None:
+        """Refuse settings out of range."""
+        require_positive(self, "period", section="redo")
+        require_not_negative(self, "tau", section="redo")
 
 
 class ReDo:
@@ -22,22 +40,22 @@ class ReDo:
     def __init__(
         self,
         network: nn.Module,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         tau: float = 0.025,
         period: int = 1_000,
         seed: int = 0,
     ) -> None:
-        self.network, self.optimiser = network, optimiser
+        self.network, self.optimizer = network, optimizer
         self.tau, self.period, self.seed = tau, period, seed
         self.recycled = 0
         """Neurons recycled the last time."""
 
     def __call__(self, updates: int, obs: Tensor) -> None:
-        """Recycle if it is time; ``obs`` is the batch that neurons are judged on."""
+        """Recycle if it is time; neurons are scored on the batch ``obs``."""
         if updates % self.period:
             return
         scores = neuron_scores(self.network, obs)
-        # Drawn from the update's number, so that a resumed run draws the same.
+        # Seeded by the number of updates, so that a resumed run draws the same weights.
         with seeded(child_seed(self.seed, 4, updates)):
             self.recycled = sum(
                 self._recycle(layer, score <= self.tau) for layer, score in scores.items()
@@ -45,27 +63,32 @@ class ReDo:
 
     @torch.no_grad()
     def _recycle(self, hidden: Hidden, low: Tensor) -> int:
-        """Draw the neurons anew whose every output is low; return how many there were."""
+        """Recycle the neurons whose every output has a low score; return how many there were."""
         rows = hidden.affine.get_parameter("weight").shape[0]
         count = min(rows, len(low))
-        chosen = low.view(-1, count).all(0)
-        if not bool(chosen.any()):
+        recycled = low.view(-1, count).all(0)
+        if not bool(recycled.any()):
             return 0
-        fresh = dict(hidden.draw().named_parameters())
-        incoming = chosen.repeat(rows // count)
+        new_parameters = dict(hidden.draw().named_parameters())
+        incoming = recycled.repeat(rows // count)
         for name, parameter in hidden.layer.named_parameters():
-            parameter[incoming] = fresh[name].to(parameter.device)[incoming]
-            for moment in moments(self.optimiser, parameter):
+            parameter[incoming] = new_parameters[name].to(parameter.device)[incoming]
+            for moment in moments(self.optimizer, parameter):
                 moment[incoming] = 0
-        outputs = chosen.repeat(len(low) // count)
+        outputs = recycled.repeat(len(low) // count)
         for reader in hidden.readers:
             weight = reader.get_parameter("weight")
-            for tensor in (weight, *moments(self.optimiser, weight)):
-                if tensor.dim() == 2:  # of a flattened image: all channels of each position
+            for tensor in (weight, *moments(self.optimizer, weight)):
+                if tensor.dim() == 2:  # columns of flattened images: by position, then channel
                     tensor.view(len(tensor), -1, len(outputs))[:, :, outputs] = 0
                 else:
                     tensor[:, outputs] = 0
-        return int(chosen.sum())
+        return int(recycled.sum())
+
+
+def build(network: nn.Module, optimizer: torch.optim.Optimizer, config: Config, seed: int) -> ReDo:
+    """Return ReDo for an agent's network and the optimizer of that network."""
+    return ReDo(network, optimizer, config.tau, config.period, seed)
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hadamard.core import identity
 from hadamard.experiments.paper.entries import EXPERIMENTS, WITHOUT_RUNS
 from hadamard.experiments.paper.model import (
     Arm,
@@ -143,10 +144,11 @@ def same_task(task: str, name: str) -> bool:
 
 def _job(panel: Panel, arm: Arm, task: str, seed: int, folder: Path) -> Job:
     from hadamard.core.config import overridden
-    from hadamard.experiments.grid import Job, variant
-    from hadamard.train import default_spec
+    from hadamard.experiments.grid import Job
+    from hadamard.training.start import default_spec
 
-    changes = {**panel.overrides, **variant(arm.variant), **arm.overrides}
+    changes = {**panel.overrides, **identity.variant(arm.variant), **arm.overrides}
+    changes = identity.without_unused(changes)
     spec = shortened(overridden(default_spec(panel.algorithm, task), changes), panel.share)
     place = {
         "train.steps": panel.steps,
@@ -165,10 +167,10 @@ def run_name(panel: Panel, arm: Arm, task: str, seed: int) -> str:
         >>> run_name(panel, panel.arms[3], "atari/Qbert", 3)
         'dqn_atari-Qbert_widened_learning-rate-2.5e-05_10M_seed3'
     """
-    parts = [panel.algorithm, task.replace("/", "-"), arm.variant]
-    for name, value in arm.overrides.items():
-        parts.append(f"{name.rpartition('.')[2].replace('_', '-')}-{value}")
-    return "_".join([*parts, _short(panel.steps), f"seed{seed}"])
+    changes = arm.overrides.items()
+    changed = [identity.setting_words(name, value, dashes=True) for name, value in changes]
+    words = [arm.variant, *changed, _short(panel.steps)]
+    return identity.run_name(panel.algorithm, task, words, seed)
 
 
 def _short(steps: int) -> str:

@@ -46,10 +46,10 @@ WIDE_RATES = tuple(
 _M = 1_000_000
 _DQN = Panel("dqn", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
 _PPO = Panel("ppo", ATARI_8, 5, 10 * _M, "baseline_min_max", ("mean",))
-_PQN = Panel("pqn", ATARI_51, 5, 10 * _M, "human_normalised", ("median", "median_of_runs"))
+_PQN = Panel("pqn", ATARI_51, 5, 10 * _M, "human_normalized", ("median", "median_of_runs"))
 _IQM = ("iqm", "iqm_of_task_means")
 _HEALTH_IQM = ("mean", "iqm_of_task_means")
-_SIMBA = Panel("simbav2", HUMANOID_14, 3, _M // 2, "success_normalised", _IQM)
+_SIMBA = Panel("simbav2", HUMANOID_14, 3, _M // 2, "success_normalized", _IQM)
 _SIMBA = dataclasses.replace(_SIMBA, health_aggregations=_HEALTH_IQM)
 _MRQ = Panel("mrq", VISUAL_HARD, 5, _M // 2, "per_thousand", _IQM)
 _MRQ = dataclasses.replace(_MRQ, health_aggregations=_HEALTH_IQM)
@@ -62,17 +62,17 @@ MRQ_TWO = _MRQ.of(MRQ, MRQ_HR)
 
 _HEALTH = ("score", "dormant_fraction", "effective_rank")
 
-_NORMALISED = "baseline-normalised"
+_NORMALIZED = "baseline-normalized"
 _CHANGE = "% of the baseline"
-_IQM_UNIT = "IQM, success-normalised"
+_IQM_UNIT = "IQM, success-normalized"
 _RELATIVE = "relative to the baseline"
 _TABLE_2 = (
-    Stated("dqn", RELU, 0.91, _NORMALISED, "Table 2, Baseline"),
-    Stated("dqn", TANH_HR, 1.03, _NORMALISED, "Table 2, + HR"),
+    Stated("dqn", RELU, 0.91, _NORMALIZED, "Table 2, Baseline"),
+    Stated("dqn", TANH_HR, 1.03, _NORMALIZED, "Table 2, + HR"),
     Stated("dqn", TANH_HR, 13, _CHANGE, "Table 2, + HR", "change", RELU),
-    Stated("dqn", WIDE, 0.49, _NORMALISED, "Table 2, + Widen"),
+    Stated("dqn", WIDE, 0.49, _NORMALIZED, "Table 2, + Widen"),
     Stated("dqn", WIDE, -46, _CHANGE, "Table 2, + Widen", "change", RELU),
-    Stated("dqn", TWO_HR, 1.01, _NORMALISED, "Table 2, + 2HR"),
+    Stated("dqn", TWO_HR, 1.01, _NORMALIZED, "Table 2, + 2HR"),
     Stated("dqn", TWO_HR, 12, _CHANGE, "Table 2, + 2HR", "change", RELU),
     Stated("simbav2", SIMBA, 0.71, _IQM_UNIT, "Table 2, Baseline"),
     Stated("simbav2", SIMBA_HR, 0.84, _IQM_UNIT, "Table 2, + HR"),
@@ -108,7 +108,7 @@ _TANH = (
     "between its linear map and its activation."
 )
 _BASELINE = (
-    "Scores: normalised by the lowest and highest score of all ReLU runs over training (means of "
+    "Scores: normalized by the lowest and highest score of all ReLU runs over training (means of "
     "the last 100 episodes), so ReLU itself ends below 1."
 )
 _DQN_HEALTH = (
@@ -389,7 +389,7 @@ _ALL = (
         name="fig-pqn",
         place="Figure 7, right",
         anchor="fig:ppo_pqn",
-        shows="PQN on 51 games: HR in all hidden layers raises the median human-normalised score",
+        shows="PQN on 51 games: HR in all hidden layers raises the median human-normalized score",
         composition="curves",
         panels=(PQN_THREE,),
         plots=(_PQN_PLOT,),
@@ -502,7 +502,7 @@ _ALL = (
             ),
         ),
         note="DQN's 'Baseline' is taken to be ReLU, the original network and the yardstick of the "
-        "normalisation; '+ Widen' is tanh at 1024, as in Figure 11. 2HR is HR in the last two "
+        "normalization; '+ Widen' is tanh at 1024, as in Figure 11. 2HR is HR in the last two "
         "hidden layers (ours). DQN and SimbaV2 are in absolute units, MR.Q relative to its "
         f"baseline. {_ATARI_NOTE} SimbaV2: {_SIMBA_NOTE} MR.Q: {_MRQ_NOTE}",
     ),
@@ -534,7 +534,7 @@ _ALL = (
         ),
         note="The learning rates of the ablation are not stated: 2.5e-5, 5e-5, 1e-4 (the default) "
         "and 2e-4 here, with tanh + HR at its default drawn beside them. ReLU is run for the "
-        f"normalisation only. {_DQN_NOTE}",
+        f"normalization only. {_DQN_NOTE}",
     ),
     Experiment(
         name="fig-crelu-redo",
@@ -552,21 +552,21 @@ _ALL = (
         f"stated: every 1,000 updates. {_PQN_NOTE}",
     ),
     Experiment(
-        name="fig-human-normalised",
+        name="fig-human-normalized",
         place="Figure 13",
         anchor="fig:human_normalized",
-        shows="DQN and PPO on 8 games once more, human-normalised (VideoPinball dominates)",
+        shows="DQN and PPO on 8 games once more, human-normalized (VideoPinball dominates)",
         composition="curves",
         panels=(
-            dataclasses.replace(DQN_FIVE, normalisation="human_normalised"),
-            dataclasses.replace(PPO_THREE, normalisation="human_normalised"),
+            dataclasses.replace(DQN_FIVE, normalization="human_normalized"),
+            dataclasses.replace(PPO_THREE, normalization="human_normalized"),
         ),
         plots=(Plot("dqn", title="DQN"), Plot("ppo", title="PPO")),
         columns=2,
         shading="deviation",
         note="Which arms are drawn is not stated: all of Figures 2 and 7. The shading is the "
         "standard deviation over seeds of the mean over games. MinAtar has no human scores: there "
-        f"the normalisation is by the baseline again. {_GAMES} {_TANH}",
+        f"the normalization is by the baseline again. {_GAMES} {_TANH}",
     ),
     Experiment(
         name="fig-dqn-games",

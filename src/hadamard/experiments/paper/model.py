@@ -17,11 +17,11 @@ class Arm:
     label: str
     """As the paper calls it."""
     variant: str
-    """Its name among `grid.VARIANTS`."""
+    """Its name among `identity.VARIANTS`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """What it changes beyond its variant."""
     style: int = 0
-    """Its colour and marker in every figure, see `draw.figures.variant_style`."""
+    """Its color and marker in every figure, see `draw.figures.variant_style`."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Panel:
     seeds: int
     steps: int
     """Agent steps of a run (on Atari 4 frames each, in continuous control 2 environment steps)."""
-    normalisation: str
-    """One of `normalise.NORMALISATIONS`."""
+    normalization: str
+    """One of `normalize.NORMALIZATIONS`."""
     aggregations: tuple[str, ...]
     """Of `estimates.AGGREGATES`, for scores: the first is drawn, all are in the table."""
     arms: tuple[Arm, ...] = ()
     yardstick: Arm | None = None
-    """An arm that is not compared, but whose runs the normalisation needs."""
+    """An arm that is not compared, but whose runs the normalization needs."""
     stretch: int = 1
     """How many times the usual budget ``steps`` is."""
     minatar: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ class Setting:
     tasks: tuple[str, ...]
     seeds: int
     steps: int
-    normalisation: str
+    normalization: str
     overrides: Mapping[str, Any]
 
 
@@ -256,7 +256,7 @@ def at_scale(panel: Panel, scale: str) -> Panel:
         # In the smoke scale a longer budget would only be waited for.
         steps=setting.steps * (panel.stretch if small else 1),
         stretch=panel.stretch if small else 1,
-        normalisation=setting.normalisation,
+        normalization=setting.normalization,
         overrides=setting.overrides,
     )
 

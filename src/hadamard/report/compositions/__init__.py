@@ -20,10 +20,12 @@ from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw.charts import Chart, Line
 from hadamard.report.draw.figures import VariantStyle, variant_style
 from hadamard.report.measures import MEASURES
-from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import estimates, normalise
+from hadamard.report.pages.tables import Table, estimate_text
+from hadamard.report.statistics import normalize
+from hadamard.report.statistics.aggregates import AGGREGATES
 from hadamard.report.statistics.estimates import Band, Estimate
 from hadamard.report.statistics.panel import SCORE, PanelRuns
+from hadamard.text import count_range, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +57,7 @@ class Drawing:
             arm
             for data in self.panels.values()
             for arm in data.panel.arms
-            if arm.label in data.shown
+            if arm.label in data.shown_labels
         ]
         return {arm.label: variant_style(arm.style) for arm in arms}
 
@@ -70,12 +72,12 @@ class Drawing:
             if not data.tasks:
                 told.append(f"{algorithm_name(algorithm)}: no runs.")
                 continue
-            seeds = spanned(*data.seeds())
+            seeds = count_range(data.seeds(), "seed")
             told.append(
                 f"{algorithm_name(algorithm)}: {counted(len(data.tasks), 'task')}, {seeds}, "
                 f"{data.budget_words}."
             )
-            told += data.faults(measures)
+            told += data.caveats(measures)
         return " ".join(told)
 
 
@@ -129,14 +131,14 @@ def line(label: str, style: VariantStyle, steps: Any, band: Band) -> Line:
 
 
 def score_axis(data: PanelRuns) -> str:
-    """Return the words of a score's axis: how it is aggregated and normalised."""
-    aggregate = estimates.AGGREGATES[data.panel.aggregations[0]].label
+    """Return the words of a score's axis: how it is aggregated and normalized."""
+    aggregate = AGGREGATES[data.panel.aggregations[0]].label
     return f"{aggregate}, {score_words(data)}"
 
 
 def score_words(data: PanelRuns) -> str:
-    """Return what a panel's scores are called: how they are normalised."""
-    return normalise.NORMALISATIONS[data.panel.normalisation].partition(" (")[0]
+    """Return what a panel's scores are called: how they are normalized."""
+    return normalize.NORMALIZATIONS[data.panel.normalization].partition(" (")[0]
 
 
 def axis(data: PanelRuns, measure: str) -> str:
@@ -155,7 +157,7 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
     data: dict[str, list[Any]] = {}
     for algorithm, names in measures.items():
         panel = drawing.panels[algorithm]
-        for label in panel.shown:
+        for label in panel.shown_labels:
             for measure in names:
                 for aggregation in panel.aggregations(measure):
                     found = panel.estimate(measure, label, aggregation)
@@ -169,7 +171,7 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
                         "value": found.value,
                         "low": found.low,
                         "high": found.high,
-                        "normalisation": panel.panel.normalisation if measure == SCORE else "",
+                        "normalization": panel.panel.normalization if measure == SCORE else "",
                         "tasks": tasks,
                         "fewest_seeds": few,
                         "most_seeds": most,
@@ -182,7 +184,7 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
                         "algorithm": algorithm_name(algorithm),
                         "arm": label,
                         "measure": measure_words(panel, measure),
-                        "over tasks": estimates.AGGREGATES[aggregation].label,
+                        "over tasks": AGGREGATES[aggregation].label,
                         "ours": told(found, measure),
                     }
                     for name, text in words.items():
@@ -207,19 +209,4 @@ def measure_words(data: PanelRuns, measure: str) -> str:
 
 def told(found: Estimate, measure: str) -> str:
     """Write an estimate of a measure with its interval."""
-    write = MEASURES[measure].text
-    if not np.isfinite(found.value):
-        return "–"
-    if not found.has_interval:
-        return f"{write(found.value)} (no interval)"
-    return f"{write(found.value)} ({write(found.low)} to {write(found.high)})"
-
-
-def counted(amount: int, noun: str) -> str:
-    """Write an amount with its noun in the right number."""
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"
-
-
-def spanned(few: int, most: int) -> str:
-    """Write how many seeds there are."""
-    return counted(few, "seed") if few == most else f"{few} to {most} seeds"
+    return estimate_text(found, MEASURES[measure].text, no_interval=" (no interval)")

@@ -15,7 +15,7 @@ _PARTS = {"live_contribution": ("live neurons", 0), "dormant_contribution": ("do
 def compose(drawing: Drawing) -> Composed:
     """Draw the average absolute contribution of both kinds of neurons."""
     ((algorithm, data),) = drawing.panels.items()
-    labels, styles = data.shown, {}
+    labels, styles = data.shown_labels, {}
     lines = []
     for measure, (name, style) in _PARTS.items():
         styles[name] = variant_style(style)

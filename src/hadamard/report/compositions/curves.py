@@ -18,7 +18,7 @@ from hadamard.report.compositions import (
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw import charts
 from hadamard.report.draw.charts import Chart
-from hadamard.report.statistics import estimates
+from hadamard.report.statistics.aggregates import AGGREGATES
 from hadamard.report.statistics.estimates import Band
 from hadamard.report.statistics.panel import SCORE
 
@@ -33,7 +33,7 @@ def compose(drawing: Drawing) -> Composed:
         data = drawing.panels[plot.algorithm]
         if plot.measure not in measures[plot.algorithm]:
             measures[plot.algorithm].append(plot.measure)
-        labels = [arm.label for arm in plot.arms] or data.shown
+        labels = [arm.label for arm in plot.arms] or data.shown_labels
         steps, bands = data.band(plot.measure, labels, drawing.shading)
         times = factor(plot.measure)
         head = plot.title or title(plot.measure)
@@ -65,9 +65,9 @@ def _caption(drawing: Drawing) -> str:
         data = drawing.panels[plot.algorithm]
         name = plot.title or title(plot.measure)
         if plot.measure == SCORE:
-            reading = estimates.AGGREGATES[data.panel.aggregations[0]].reading
+            reading = AGGREGATES[data.panel.aggregations[0]].description
             told.append(f"{name}: {score_axis(data)} ({reading}).")
         else:
-            aggregate = estimates.AGGREGATES[data.panel.health_aggregations[0]].label
+            aggregate = AGGREGATES[data.panel.health_aggregations[0]].label
             told.append(f"{name}: {aggregate} over tasks, of the representation.")
     return " ".join(dict.fromkeys(told)) + f" Shaded: {SHADED[drawing.shading]}."

@@ -34,7 +34,7 @@ def compose(drawing: Drawing) -> Composed:
 def _grids(drawing: Drawing, data: PanelRuns) -> dict[str, KdeGrid]:
     """Return the first seed's grids, by what they show."""
     found = {}
-    for label in data.shown:
+    for label in data.shown_labels:
         for task in data.tasks:
             for run in data.complete[label][task][:1]:
                 for share in drawing.experiment.kde_at:

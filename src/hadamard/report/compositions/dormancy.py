@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -13,14 +12,13 @@ from hadamard.report.compositions import Composed, Drawing
 from hadamard.report.draw.aggregates import Mark, beside_paper
 from hadamard.report.measures import percent
 from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import decision, estimates
-from hadamard.report.statistics.decision import Difference
-from hadamard.report.statistics.estimates import Estimate
-from hadamard.report.statistics.panel import PanelRuns, generator
+from hadamard.report.statistics.difference import Difference, difference
+from hadamard.report.statistics.dormancy import Activation, Dormancy, mean_dormancy
+from hadamard.report.statistics.estimates import Estimate, report_generator
+from hadamard.report.statistics.panel import PanelRuns
 from hadamard.theory import predicted_dormant
 
 _MEASURE = "dormant_fraction"
-Activation = Literal["relu", "tanh"]
 _ROWS: tuple[tuple[str, Activation, str, str, str], ...] = (
     ("tanh", "tanh", "tanh", "tanh + HR", "p^2"),
     ("ReLU", "relu", "ReLU", "ReLU + HR", "2p - p^2"),
@@ -31,10 +29,8 @@ _ROWS: tuple[tuple[str, Activation, str, str, str], ...] = (
 class _Row:
     name: str
     rule: str
-    without: Estimate
-    measured: Estimate
-    predicted: float
-    """Mean over tasks of what the theory makes of each task's fraction."""
+    mean: Dormancy
+    """The mean over tasks."""
     change: Difference
     tasks: int
 
@@ -51,7 +47,7 @@ def compose(drawing: Drawing) -> Composed:
     marks = [
         Mark(label, 100 * found.value, 100 * found.low, 100 * found.high, 100 * stated[label])
         for row, (_, _, plain, hr, _) in _present(rows)
-        for label, found in ((plain, row.without), (hr, row.measured))
+        for label, found in ((plain, row.mean.without), (hr, row.mean.measured))
     ]
     caption = (
         "Fraction of dormant neurons of the last hidden layer at the end, mean of tasks: without "
@@ -76,14 +72,9 @@ def _rows(data: PanelRuns) -> list[_Row]:
         before, after = finals.get(plain), finals.get(hr)
         if not before or not after:
             continue
-        predicted = [predicted_dormant(float(p.mean()), activation) for p in before.values()]
-        without, measured = (
-            estimates.estimate(side, "mean", rng=generator()) for side in (before, after)
-        )
-        change = decision.difference(after, before, "mean", unit="percent", rng=generator())
-        rows.append(
-            _Row(name, rule, without, measured, float(np.mean(predicted)), change, len(before))
-        )
+        mean = mean_dormancy(before, after, activation)
+        change = difference(after, before, "mean", unit="percent", rng=report_generator())
+        rows.append(_Row(name, rule, mean, change, len(before)))
     return rows
 
 
@@ -93,10 +84,12 @@ def _table(drawing: Drawing, rows: Sequence[_Row]) -> Table:
     }
     shown: dict[str, list[str]] = {
         "activation": [row.name for row in rows],
-        "without HR (p)": [_fraction(row.without) for row in rows],
-        "with HR": [_fraction(row.measured) for row in rows],
-        "predicted with HR": [f"{row.predicted:.2f} ({row.rule})" for row in rows],
-        "change, predicted": [f"{row.predicted - row.without.value:+.2f}" for row in rows],
+        "without HR (p)": [_fraction(row.mean.without) for row in rows],
+        "with HR": [_fraction(row.mean.measured) for row in rows],
+        "predicted with HR": [f"{row.mean.predicted:.2f} ({row.rule})" for row in rows],
+        "change, predicted": [
+            f"{row.mean.predicted - row.mean.without.value:+.2f}" for row in rows
+        ],
         "change, measured": [_percent(row.change.estimate) for row in rows],
         "paper: without, with, change": [
             f"{paper[plain, _MEASURE]:.2f}, {paper[hr, _MEASURE]:.2f}, "
@@ -106,14 +99,14 @@ def _table(drawing: Drawing, rows: Sequence[_Row]) -> Table:
     }
     data: dict[str, list[object]] = {
         "activation": [row.name for row in rows],
-        "without": [row.without.value for row in rows],
-        "without_low": [row.without.low for row in rows],
-        "without_high": [row.without.high for row in rows],
-        "with": [row.measured.value for row in rows],
-        "with_low": [row.measured.low for row in rows],
-        "with_high": [row.measured.high for row in rows],
-        "predicted": [row.predicted for row in rows],
-        "predicted_change_points": [row.predicted - row.without.value for row in rows],
+        "without": [row.mean.without.value for row in rows],
+        "without_low": [row.mean.without.low for row in rows],
+        "without_high": [row.mean.without.high for row in rows],
+        "with": [row.mean.measured.value for row in rows],
+        "with_low": [row.mean.measured.low for row in rows],
+        "with_high": [row.mean.measured.high for row in rows],
+        "predicted": [row.mean.predicted for row in rows],
+        "predicted_change_points": [row.mean.predicted - row.mean.without.value for row in rows],
         "measured_change_percent": [row.change.estimate.value for row in rows],
         "measured_change_low": [row.change.estimate.low for row in rows],
         "measured_change_high": [row.change.estimate.high for row in rows],

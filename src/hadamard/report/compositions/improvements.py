@@ -12,9 +12,9 @@ from hadamard.report.compositions import Composed, Drawing, score_axis
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw.figures import add_footer, new_figure, variant_style
 from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import decision
-from hadamard.report.statistics.decision import Difference
-from hadamard.report.statistics.panel import SCORE, generator
+from hadamard.report.statistics.difference import Difference, difference
+from hadamard.report.statistics.estimates import report_generator
+from hadamard.report.statistics.panel import SCORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,8 +32,8 @@ def compose(drawing: Drawing) -> Composed:
         ours, theirs = sides
         assert ours is not None
         assert theirs is not None
-        found[algorithm] = decision.difference(
-            ours, theirs, data.panel.aggregations[0], unit="percent", rng=generator()
+        found[algorithm] = difference(
+            ours, theirs, data.panel.aggregations[0], unit="percent", rng=report_generator()
         )
     return Composed(
         partial(_draw, drawing, found),
@@ -58,7 +58,7 @@ def _draw(drawing: Drawing, found: dict[str, Difference | None]) -> Figure:
                           ha="center", fontsize=8, color="#555555")  # fmt: skip
             continue
         value, low, high = one.estimate
-        axes.bar(place, value, width=0.6, color=variant_style(1).colour, alpha=0.85)
+        axes.bar(place, value, width=0.6, color=variant_style(1).color, alpha=0.85)
         if np.isfinite(low):
             axes.plot([place, place], [low, high], color="#1d2129", linewidth=1.6)
         top = max(value, high if np.isfinite(high) else value, 0)

@@ -25,7 +25,7 @@ def compose(drawing: Drawing) -> Composed:
     tasks = [
         task
         for task in data.panel.tasks
-        if any(task in data.complete.get(label, {}) for label in data.shown)
+        if any(task in data.complete.get(label, {}) for label in data.shown_labels)
     ]
     methods = list(dict.fromkeys(curve.method for curve in drawing.curves))
     styles = drawing.styles | charts.styles_for(methods, len(drawing.styles))
@@ -52,7 +52,7 @@ def _lines(
     drawing: Drawing, data: PanelRuns, task: str, styles: Mapping[str, VariantStyle]
 ) -> list[charts.Line]:
     found = []
-    for label in data.shown:
+    for label in data.shown_labels:
         runs = data.complete[label].get(task, [])
         if not runs:
             continue
@@ -73,12 +73,12 @@ def _imported(
 
 
 def _table(drawing: Drawing, data: PanelRuns, tasks: list[str]) -> Table:
-    """Return the final scores, unnormalised, of every arm on every task."""
+    """Return the final scores, unnormalized, of every arm on every task."""
     shown: dict[str, list[str]] = {"task": [task.partition("/")[2] for task in tasks]}
     columns: dict[str, list[Any]] = {
         name: [] for name in ("task", "arm", "seeds", "score", "low", "high", "deviation", "error")
     }
-    for label in data.shown:
+    for label in data.shown_labels:
         shown[label] = []
         for task in tasks:
             runs = data.complete[label].get(task, [])

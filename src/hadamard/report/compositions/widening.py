@@ -10,9 +10,9 @@ from hadamard.report.compositions import Composed, Drawing, score_axis
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw.aggregates import Mark, beside_paper
 from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import decision
-from hadamard.report.statistics.estimates import Estimate
-from hadamard.report.statistics.panel import SCORE, PanelRuns, generator
+from hadamard.report.statistics.difference import difference
+from hadamard.report.statistics.estimates import Estimate, report_generator
+from hadamard.report.statistics.panel import SCORE, PanelRuns
 
 _ROWS = ("Baseline", "+ HR", "+ Widen", "+ 2HR")
 # The one column that the paper gives relative to its baseline.
@@ -29,8 +29,8 @@ class _Cell:
         self.change: Estimate | None = None
         ours, theirs = scores.get(label), scores.get(baseline)
         if ours and theirs and label != baseline:
-            self.change = decision.difference(
-                ours, theirs, aggregation, unit="percent", rng=generator()
+            self.change = difference(
+                ours, theirs, aggregation, unit="percent", rng=report_generator()
             ).estimate
         self.value = data.estimate(SCORE, label, aggregation) if ours else None
         if relative and self.value is not None:

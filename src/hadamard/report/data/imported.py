@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from hadamard.report.draw.figures import VARIANT_COLOURS, VariantStyle
 
 COLUMNS = ("method", "env", "seed", "step", "score")
 
@@ -64,13 +61,3 @@ def _curve(method: str, env: str, points: dict[tuple[str, float], float]) -> Imp
     steps = sorted({step for _, step in points})
     scores = np.array([[points.get((seed, step), np.nan) for step in steps] for seed in seeds])
     return ImportedCurve(method, env, np.array(steps), scores)
-
-
-def styles_for(curves: Iterable[ImportedCurve], ours: int) -> dict[str, VariantStyle]:
-    """Give the methods dotted lines, in the colours that follow those of our variants."""
-    methods = dict.fromkeys(curve.method for curve in curves)
-    colours = [VARIANT_COLOURS[(ours + i) % len(VARIANT_COLOURS)] for i in range(len(methods))]
-    return {
-        method: VariantStyle(colour, "o", ":")
-        for method, colour in zip(methods, colours, strict=True)
-    }

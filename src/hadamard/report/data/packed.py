@@ -15,13 +15,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from hadamard.core import renamed
 from hadamard.core.run import Run, RunError, sync_folder
 from hadamard.report.data.thin import Record, thinned, thinned_densities
 
 SUFFIX = ".hrun"
 FORMAT = "hadamard packed run"
-SCHEMA = 1
-"""Rises when a reader of the old schema would read the new one wrong, or not at all."""
+SCHEMA = 2
+"""Increases when a reader of the old schema would read the new one wrong, or not at all.
+
+1 has settings under names that `core.renamed` knows, and is still read.
+"""
 LARGEST = 32 * 2**20
 """The most bytes a packed run may have, compressed or not: they are a thousandth of it."""
 _GZIP = 31  # zlib's name for a gzip container
@@ -80,10 +84,10 @@ def unpacked(data: bytes, path: Path) -> Record:
     if head is None or head.get("format") != FORMAT:
         raise RunError(f"{path} is damaged or no packed run: {remedy}")
     schema = head.get("schema")
-    if not isinstance(schema, int) or schema != SCHEMA:
+    if not isinstance(schema, int) or isinstance(schema, bool) or not 1 <= schema <= SCHEMA:
         newer = isinstance(schema, int) and schema > SCHEMA
         raise RunError(
-            f"{path} is a packed run of schema {schema!r}, and this version reads {SCHEMA}: "
+            f"{path} is a packed run of schema {schema!r}, and this version reads 1 to {SCHEMA}: "
             + ("update hadamard, or leave the file out" if newer else remedy)
         )
     if not decompressor.eof:
@@ -93,6 +97,8 @@ def unpacked(data: bytes, path: Path) -> Record:
     record = _object(body)
     if record is None:
         raise RunError(f"{path} holds no record of a run: {remedy}")
+    if isinstance(record.get("spec"), dict):
+        record["spec"] = renamed.settings(record["spec"])
     return record
 
 

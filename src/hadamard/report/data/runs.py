@@ -1,4 +1,4 @@
-"""Training runs as a report needs them: labelled, grouped by variant, on common steps."""
+"""Training runs as a report needs them: labeled, grouped by variant, on common steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hadamard.core import identity
+from hadamard.core.identity import changed as changed
 from hadamard.core.run import Run, RunError
 from hadamard.report.data.fields import Fields, WrongField
 from hadamard.report.data.kde_grid import KdeGrid
-from hadamard.report.data.labels import algorithm_name, labelled, order
-from hadamard.report.data.labels import changed as changed
+from hadamard.report.data.labels import algorithm_name, labeled
 from hadamard.report.data.packed import SUFFIX, read_packed
 from hadamard.report.data.series import FloatArray as FloatArray
 from hadamard.report.data.series import IntArray, Series, places
@@ -25,7 +26,6 @@ from hadamard.report.data.thin import (
     Record,
     density_of,
     density_places,
-    horizon_of,
     thinned,
     thinned_densities,
 )
@@ -137,7 +137,7 @@ class RunData:
     @property
     def horizon(self) -> int:
         """The step at which the run ends: its budget, unless it is stopped early."""
-        return horizon_of(self.spec)
+        return identity.horizon(self.spec)
 
     def final(self, measure: str) -> float:
         """Return a measure as it stands at the end of what there is; NaN if it is missing.
@@ -274,8 +274,7 @@ def _ordinary(among: Iterable[Variant], variant: Variant) -> Variant | None:
         other
         for other in among
         if other.runs[0].spec["net.activation"] == spec["net.activation"]
-        and other.runs[0].spec["net.layer"] == "plain"
-        and not other.runs[0].spec["redo.enabled"]
+        and identity.ordinary(other.runs[0].spec)
     ]
     return min(found, key=lambda other: len(changed(other.runs[0].spec, spec)), default=None)
 
@@ -312,7 +311,7 @@ def gather(paths: Iterable[str | os.PathLike[str]]) -> Gathered:
             troubles.append(str(error))
     if not runs and troubles:
         raise RunError(troubles[0])
-    runs, repeated = labelled(runs)
+    runs, repeated = labeled(runs)
     return Gathered(runs, troubles + repeated)
 
 
@@ -398,7 +397,9 @@ def sections(runs: Sequence[RunData]) -> list[Section]:
         grouped.setdefault((run.algorithm, run.env), {}).setdefault(run.label, []).append(run)
     found = []
     for (algorithm, env), variants in grouped.items():
-        ordered = sorted(variants.items(), key=lambda item: order(item[1][0]))
+        ordered = sorted(
+            variants.items(), key=lambda item: (*identity.order(item[1][0].spec), item[0])
+        )
         by_seed = [
             Variant(label, sorted(alike, key=lambda run: run.seed)) for label, alike in ordered
         ]
@@ -452,11 +453,10 @@ def _summary(fields: Fields) -> dict[str, float] | None:
 
 def _spec(fields: Fields) -> dict[str, Any]:
     """Check the settings that a report reads; the others are only shown."""
-    for name in ("env", "net.layer", "net.activation", "net.norm"):
+    for name in ("env", *identity.VARIANT):
         fields.text(name)
     fields.whole("seed")
     fields.whole("train.steps", 1)
-    fields.flag("redo.enabled")
     for name in ("train.until", "train.greedy_envs", "train.eval_every"):
         if name in fields:
             fields.whole(name)

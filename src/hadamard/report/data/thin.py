@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from hadamard.core.config import flattened
+from hadamard.core.identity import REQUIRED, horizon
 from hadamard.core.run import Run, RunError
 from hadamard.core.scores import greedy_window_mean, greedy_window_means
 from hadamard.report.data import rows
 from hadamard.report.data.fields import LARGEST, all_numbers, is_number, is_whole
 from hadamard.report.data.series import FloatArray, Series, places
 from hadamard.report.measures import LATE_SHARE, RECORDED, TRAINING_WINDOW
-from hadamard.report.statistics.normalise import final_mean
+from hadamard.report.statistics.normalize import final_mean
 
 Record = dict[str, Any]
 
@@ -33,14 +34,13 @@ _DENSITY_LEVELS = 999
 _DIGITS = 7
 _WHOLE = 10**_DIGITS
 _SMALL_FILE = 2**20
-_NEEDED = ("env", "seed", "net.layer", "net.activation", "net.norm", "train.steps", "redo.enabled")
 
 
 def thinned(run: Run) -> Record:
     """Read a run's folder; the densities are read by `thinned_densities`."""
     troubles: list[str] = []
     config, spec = _config(run)
-    horizon = horizon_of(spec)
+    end = horizon(spec)
     summary = _summary(run, troubles)
     episodes, played = (_series(run, stream, troubles) for stream in ("episodes", "eval"))
     scored = episodes.finite()
@@ -49,7 +49,7 @@ def thinned(run: Run) -> Record:
     reached = [*episodes.steps[-1:].tolist(), *played.steps[-1:].tolist(), *health["steps"][-1:]]
     reached.append(losses.get("step"))
     if summary is not None:
-        reached += [horizon, summary.get("steps")]
+        reached += [end, summary.get("steps")]
     furthest = max((int(step) for step in reached if _is_step(step)), default=0)
     speed, seconds = _speed(timing, summary or {})
     return {
@@ -66,16 +66,10 @@ def thinned(run: Run) -> Record:
         "steps_per_second": speed,
         "episodes": int(episodes.steps.size),
         "lost_episodes": int(episodes.steps.size - scored.steps.size),
-        "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, horizon)),
+        "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, end)),
         "health": health,
         "troubles": list(dict.fromkeys(troubles)),
     }
-
-
-def horizon_of(spec: Mapping[str, Any]) -> int:
-    """Return the step at which a run ends: its budget, unless it is stopped early."""
-    until, budget = spec.get("train.until"), spec["train.steps"]
-    return min(until, budget) if is_whole(until) and until else int(budget)
 
 
 # Settings and summary
@@ -89,7 +83,7 @@ def _config(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(config, dict) or not isinstance(config.get("spec") or {}, dict):
         raise RunError(f"{path} is not the config of a training run; leave the folder out")
     spec = flattened(config.get("spec") or {})
-    if absent := [name for name in _NEEDED if name not in spec]:
+    if absent := [name for name in REQUIRED if name not in spec]:
         raise RunError(
             f"{path} lacks spec.{absent[0]}: it is not the config of a training run, or of "
             "another version; leave the folder out"

@@ -1,1 +1,1 @@
-"""Figures."""
+"""Figures and charts."""

@@ -1,4 +1,4 @@
-"""Figures of numbers that stand for many tasks: points with intervals, profiles."""
+"""Figures of aggregates over tasks: numbers with intervals, performance profiles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from hadamard.report.draw.figures import BLUE, VERMILLION, VariantStyle, add_footer, new_figure
+from hadamard.report.data.series import FloatArray
+from hadamard.report.draw.figures import (
+    BLUE,
+    VERMILLION,
+    VariantStyle,
+    add_footer,
+    new_figure,
+    style_axes,
+)
 from hadamard.report.statistics.estimates import Band, Estimate
 
 if TYPE_CHECKING:
@@ -23,7 +30,7 @@ def estimates(
     title: str,
     unit: str,
 ) -> Figure:
-    """Draw one number of every variant with its interval."""
+    """Draw one number per variant with its interval."""
     figure = new_figure(4.2, 1.05 + 0.27 * len(values))
     axes = figure.subplots()
     _points(axes, values, styles)
@@ -35,7 +42,7 @@ def estimates(
 def improvements(
     values: Mapping[str, Estimate], styles: Mapping[str, VariantStyle], baseline: str
 ) -> Figure:
-    """Draw how likely a run of each variant beats one of the baseline."""
+    """Draw how likely a run of each variant beats a run of the baseline."""
     title = f"Probability of improvement over {baseline}"
     figure = estimates(values, styles, title, "probability of a higher score on a task")
     (axes,) = figure.axes
@@ -46,21 +53,27 @@ def improvements(
 
 def _points(axes: Axes, values: Mapping[str, Estimate], styles: Mapping[str, VariantStyle]) -> None:
     for row, (label, (value, low, high)) in enumerate(reversed(list(values.items()))):
-        colour = styles[label].colour
-        if np.isfinite(low):
-            axes.plot([low, high], [row, row], color=colour, linewidth=7, alpha=0.3,
-                      solid_capstyle="butt")  # fmt: skip
-        axes.plot([value], [row], color=colour, marker=styles[label].marker, markersize=6.5)
-    axes.set_yticks(range(len(values)), list(values)[::-1])
-    axes.set_ylim(-0.6, len(values) - 0.4)
-    axes.grid(axis="x", color="#e3e6ea", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0, labelsize=8.5)
+        color = styles[label].color
+        _interval(axes, row, low, high, color)
+        axes.plot([value], [row], color=color, marker=styles[label].marker, markersize=6.5)
+    _finish_rows(axes, list(values))
+
+
+def _interval(axes: Axes, row: int, low: float, high: float, color: str) -> None:
+    if np.isfinite(low):
+        axes.plot([low, high], [row, row], color=color, linewidth=7, alpha=0.3,
+                  solid_capstyle="butt")  # fmt: skip
+
+
+def _finish_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Label the rows, of which the first is on top."""
+    axes.set_yticks(range(len(labels)), labels[::-1])
+    axes.set_ylim(-0.6, len(labels) - 0.4)
+    style_axes(axes, grid="x", ticks=8.5)
 
 
 def profiles(
-    taus: npt.NDArray[np.float64],
+    taus: FloatArray,
     values: Mapping[str, Band],
     styles: Mapping[str, VariantStyle],
     unit: str,
@@ -71,23 +84,20 @@ def profiles(
     for label, band in values.items():
         style = styles[label]
         if np.isfinite(band.low).any():
-            axes.fill_between(taus, band.low, band.high, color=style.colour, alpha=0.15,
+            axes.fill_between(taus, band.low, band.high, color=style.color, alpha=0.15,
                               linewidth=0)  # fmt: skip
-        axes.plot(taus, band.value, color=style.colour, linestyle=style.dashes, linewidth=1.8,
+        axes.plot(taus, band.value, color=style.color, linestyle=style.dashes, linewidth=1.8,
                   marker=style.marker, markersize=4, markevery=10, label=label)  # fmt: skip
     axes.set(title="Performance profile", ylabel="fraction of runs above", ylim=(-0.03, 1.03))
     axes.set_xlabel(unit, fontsize=9)
-    axes.grid(color="#e3e6ea", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0, labelsize=8.5)
+    style_axes(axes, grid="both", ticks=8.5)
     axes.title.set_fontsize(10.5)
     axes.yaxis.label.set_fontsize(9)
     return figure
 
 
 class Mark(NamedTuple):
-    """A number of ours with its interval, beside the paper's."""
+    """One of our numbers with its interval, and the paper's number if it states one."""
 
     label: str
     value: float
@@ -97,34 +107,27 @@ class Mark(NamedTuple):
 
 
 def beside_paper(groups: Mapping[str, Sequence[Mark]], footer: str = "") -> Figure:
-    """Draw numbers with their intervals and the paper's as diamonds, a panel for each group."""
+    """Draw our numbers with their intervals and the paper's as diamonds, a panel per group."""
     rows = max([1, *map(len, groups.values())])
-    words = textwrap.wrap(footer, 50 * max(1, len(groups)) + 30)
-    height = 1.35 + 0.32 * rows + 0.15 * len(words)
+    footer_lines = textwrap.wrap(footer, 50 * max(1, len(groups)) + 30)
+    height = 1.35 + 0.32 * rows + 0.15 * len(footer_lines)
     width = 2.9 * max(1, len(groups)) + 1.0
-    margins = (1.2, 0.15, 0.55 + 0.15 * len(words), 0.55)
+    margins = (1.2, 0.15, 0.55 + 0.15 * len(footer_lines), 0.55)
     figure = new_figure(width, height, margins)
     figure.subplots_adjust(wspace=0.5)
     panels = figure.subplots(1, max(1, len(groups)), squeeze=False)[0]
     for axes, (title, marks) in zip(panels, groups.items(), strict=False):
         for row, mark in enumerate(reversed(marks)):
-            if np.isfinite(mark.low):
-                axes.plot([mark.low, mark.high], [row, row], color=BLUE, linewidth=7, alpha=0.3,
-                          solid_capstyle="butt")  # fmt: skip
+            _interval(axes, row, mark.low, mark.high, BLUE)
             if np.isfinite(mark.value):
                 axes.plot([mark.value], [row], "o", color=BLUE, markersize=6)
             if mark.paper is not None:
                 axes.plot([mark.paper], [row], "D", color=VERMILLION, markersize=5.5,
                           markerfacecolor="none", markeredgewidth=1.5)  # fmt: skip
-        axes.set_yticks(range(len(marks)), [mark.label for mark in marks][::-1])
-        axes.set_ylim(-0.6, len(marks) - 0.4)
+        _finish_rows(axes, [mark.label for mark in marks])
         axes.set_title(title, fontsize=9.5)
-        axes.grid(axis="x", color="#e3e6ea", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(length=0, labelsize=8.5)
         axes.margins(x=0.12)
     figure.text(0.01, 1 - 0.18 / height, "● ours (95 % interval)   ◇ the paper", fontsize=7.5,
                 color="#555555")  # fmt: skip
-    add_footer(figure, words)
+    add_footer(figure, footer_lines)
     return figure

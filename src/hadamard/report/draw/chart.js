@@ -20,11 +20,11 @@
     const rough = (high - low) / count || 1;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-    const found = [];
+    const values = [];
     for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
-      found.push(i * step);
+      values.push(i * step);
     }
-    return found;
+    return values;
   };
 
   const short = (value) => {
@@ -54,7 +54,7 @@
       this.figure = figure;
       this.data = data;
       const last = data.lines.map((line) => line.x[line.x.length - 1]);
-      this.whole = [0, 1.02 * Math.max(1e-9, ...last)]; // a marker at the end is seen whole
+      this.whole = [0, 1.02 * Math.max(1e-9, ...last)]; // room for a marker at the end
       this.range = this.whole;
       this.at = null;
       this.steps = [...new Set(data.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
@@ -170,7 +170,7 @@
       return this.data.lines.filter((line) => !hidden.has(line.label));
     }
 
-    // The values in sight: all of them as the picture has it, fewer after zooming or hiding.
+    // The range of the visible values; with everything in view, that of the static picture.
     fit() {
       const lines = this.shown();
       const whole = this.range[0] === this.whole[0] && this.range[1] === this.whole[1];
@@ -239,8 +239,8 @@
       const plot = make('g', { 'clip-path': `url(#${clip})`, fill: 'none' }, svg);
       for (const line of this.shown()) {
         const group = make('g', { class: 'variant', 'data-variant': line.label,
-          stroke: line.colour }, plot);
-        make('path', { d: this.area(line), fill: line.colour, stroke: 'none', opacity: 0.15 },
+          stroke: line.color }, plot);
+        make('path', { d: this.area(line), fill: line.color, stroke: 'none', opacity: 0.15 },
           group);
         for (const seed of line.seeds) {
           make('path', { d: this.path(line.x, seed), opacity: 0.45, 'stroke-width': 0.8 }, group);
@@ -254,13 +254,13 @@
             marks += marker(line.marker, this.x(line.x[i]), this.y(value));
           }
         });
-        make('path', { d: marks, fill: line.colour, stroke: 'none' }, group);
+        make('path', { d: marks, fill: line.color, stroke: 'none' }, group);
       }
       this.over = make('g', { 'pointer-events': 'none' }, svg);
       this.overlay();
     }
 
-    // What moves with the pointer: the step, the values there, and what is being zoomed into.
+    // The parts that follow the pointer: the step, its values, and the range being zoomed into.
     overlay() {
       if (!this.over) return;
       this.over.replaceChildren();
@@ -274,16 +274,16 @@
       const x = this.x(this.at);
       make('line', { class: 'cursor', x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }, this.over);
       const head = document.createElement('span');
-      head.textContent = `${data_unit(this.data.xlabel)} ${this.at.toLocaleString('en')}`;
+      head.textContent = `${pointLabel(this.data.xlabel)} ${this.at.toLocaleString('en')}`;
       this.readout.append(head, ' ');
       for (const line of this.shown()) {
         const i = line.x.indexOf(this.at);
         const value = i < 0 ? null : line.y[i];
         if (value === null || value === undefined) continue;
-        make('path', { d: marker('o', x, this.y(value)), fill: line.colour }, this.over);
+        make('path', { d: marker('o', x, this.y(value)), fill: line.color }, this.over);
         const item = document.createElement('span');
         const dot = document.createElement('i');
-        dot.style.background = line.colour;
+        dot.style.background = line.color;
         const bold = document.createElement('b');
         bold.textContent = short(value);
         item.append(dot, `${line.label} `, bold);
@@ -295,7 +295,7 @@
     }
   }
 
-  const data_unit = (label) => (label === 'training steps' ? 'step' : `${label}:`);
+  const pointLabel = (label) => (label === 'training steps' ? 'step' : `${label}:`);
 
   const toggle = (label) => {
     if (hidden.has(label)) hidden.delete(label);

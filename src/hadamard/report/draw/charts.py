@@ -1,7 +1,8 @@
-"""Curves over training that people may zoom into and toggle, with a static picture of each.
+"""Interactive charts of curves over training, each with a static picture.
 
-A chart is data. `draw` makes the picture for files and for browsers without scripts, `payload` what
-``chart.js`` draws in its place. Nothing is loaded from elsewhere.
+A chart is data. `draw` draws the picture for files and for browsers without scripts; `payload`
+returns the data from which ``chart.js`` draws the interactive chart. Nothing is loaded from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -18,54 +19,54 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from hadamard.report.data.series import FloatArray
 from hadamard.report.draw.figures import (
-    VARIANT_COLOURS,
+    VARIANT_COLORS,
     VariantStyle,
     add_footer,
     finish_curve_axes,
+    legend_handles,
     new_figure,
 )
-from hadamard.report.pages.document import themed
-from hadamard.report.statistics.estimates import Band, mean_curve
+from hadamard.report.draw.svg import page_color
+from hadamard.report.statistics.estimates import Band, mean_curve, without_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FloatArray = npt.NDArray[np.float64]
-
-POINTS = 200
-"""Places along a curve on a page, at most."""
-SEEDS = 10
-"""A variant's seeds are drawn one by one up to this many."""
-BAND_SEEDS = 3
-"""An interval is drawn from this many seeds on: of two it is 18 times as wide as they lie apart."""
-CROWD = 4
-"""Up to so many variants, their seeds are drawn; the seeds of more would hide the means."""
+MAX_POINTS = 200
+"""The most points of a curve on a page."""
+MAX_SEED_LINES = 10
+"""Single seeds of a variant are drawn if there are at most this many."""
+MIN_BAND_SEEDS = 3
+"""An interval is drawn from this many seeds on: that of two seeds is 18 times their distance."""
+MAX_VARIANTS_WITH_SEEDS = 4
+"""Single seeds are drawn if a chart has at most this many variants: more would hide the means."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What a page with charts may do: nothing that needs a network."""
+"""The Content-Security-Policy of a page with charts, which allows nothing from the network."""
 
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One variant's course: the mean over its seeds and the 95 % interval of the mean."""
+    """One variant over training: the mean over its seeds and the 95 % interval of the mean."""
 
     label: str
     style: VariantStyle
     steps: npt.NDArray[Any]
     band: Band
     seeds: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
-    """Each seed, (seeds, steps)."""
+    """The values of each seed, (seeds, steps); none if single seeds are not drawn."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Lines that share an axis."""
+    """Lines that share axes."""
 
     name: str
-    """Of its files, and unique on a page."""
+    """The name of its files, unique on a page."""
     title: str
     ylabel: str
     lines: Sequence[Line]
@@ -74,10 +75,10 @@ class Chart:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The range of values to show: of means and seeds, and a little of the intervals.
+        """The range of values to show: means and seeds, and a part of the intervals.
 
-        Intervals of two or three seeds are many times as wide as what they are drawn around, so
-        they are cut off at the edge.
+        Intervals of few seeds are many times as wide as the range of the means and seeds. They are
+        cut off at the edge of the chart.
         """
         if not self.lines:
             return 0.0, 1.0
@@ -100,34 +101,36 @@ class Chart:
         return low - edge, high + edge
 
 
-def line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: FloatArray) -> Line:
+def mean_line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: FloatArray) -> Line:
     """Return a variant's line from its seeds' values, (seeds, steps)."""
     any_value = np.flatnonzero(np.isfinite(values).any(axis=0))
-    if any_value.size:  # not beyond where the runs have come
+    if any_value.size:  # end where the runs end
         steps, values = steps[: any_value[-1] + 1], values[:, : any_value[-1] + 1]
     kept = _thinned(len(steps))
     steps, values = steps[kept], values[:, kept]
-    seeds = values if 1 < len(values) <= SEEDS else values[:0]
+    seeds = values if 1 < len(values) <= MAX_SEED_LINES else values[:0]
     band = mean_curve(values)
-    if len(values) < BAND_SEEDS:
-        none = np.full_like(band.value, np.nan)
-        band = Band(band.value, none, none)
+    if len(values) < MIN_BAND_SEEDS:
+        band = without_interval(band.value)
     return Line(label, style, steps, band, seeds)
 
 
 def uncrowded(lines: Sequence[Line]) -> list[Line]:
-    """Return lines without their seeds, where so many would hide the means and intervals."""
-    if len(lines) <= CROWD:
+    """Return the lines, without single seeds if there are so many that they would hide the means.
+
+    Lines without an interval keep their seeds.
+    """
+    if len(lines) <= MAX_VARIANTS_WITH_SEEDS:
         return list(lines)
     return [
-        replace(line, seeds=line.seeds[:0]) if len(line.seeds) >= BAND_SEEDS else line
+        replace(line, seeds=line.seeds[:0]) if len(line.seeds) >= MIN_BAND_SEEDS else line
         for line in lines
     ]
 
 
 def _thinned(count: int) -> npt.NDArray[np.int64]:
-    """Return which of so many places are drawn, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(np.int64))
+    """Return the indices of the points that are drawn, including the first and the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(np.int64))
 
 
 def draw(chart: Chart) -> Figure:
@@ -138,17 +141,17 @@ def draw(chart: Chart) -> Figure:
 
 
 def draw_on(axes: Axes, chart: Chart, with_seeds: bool = True) -> None:
-    """Draw a chart on some axes: means thick, seeds thin, intervals shaded."""
+    """Draw a chart on axes: thick means, thin seeds, shaded intervals."""
     for item in chart.lines:
-        colour, steps = item.style.colour, item.steps
+        color, steps = item.style.color, item.steps
         if item.seeds.size and with_seeds:
-            axes.plot(steps, item.seeds.T, color=colour, linewidth=0.6, alpha=0.5)
+            axes.plot(steps, item.seeds.T, color=color, linewidth=0.6, alpha=0.5)
         if np.isfinite(item.band.low).any():
             axes.fill_between(
-                steps, item.band.low, item.band.high, color=colour, alpha=0.15, linewidth=0
+                steps, item.band.low, item.band.high, color=color, alpha=0.15, linewidth=0
             )
         axes.plot(
-            steps, item.band.value, color=colour, linestyle=item.style.dashes, linewidth=2,
+            steps, item.band.value, color=color, linestyle=item.style.dashes, linewidth=2,
             marker=item.style.marker, markersize=4.5,
             markevery=max(1, math.ceil(len(steps) / 8)),
         )  # fmt: skip
@@ -167,7 +170,7 @@ def small_multiples(
     cell: tuple[float, float] = (2.6, 2.05),
     footer: str = "",
 ) -> Figure:
-    """Draw charts in a grid with one legend above and, if there is any, a footer below.
+    """Draw charts in a grid with one legend above and a footer below, if it has text.
 
     ``cell`` is the width and height of a chart in inches.
     """
@@ -176,20 +179,20 @@ def small_multiples(
     width = max(columns * cell[0] + 0.4, 4.2)
     per_row = max(1, int(width / (0.45 + 0.075 * max(map(len, legend), default=1))))
     legend_rows = math.ceil(len(legend) / per_row)
-    words = textwrap.wrap(footer, int(width * 16))
-    bottom = 0.5 + 0.15 * len(words) + (0.08 if words else 0)
+    footer_lines = textwrap.wrap(footer, int(width * 16))
+    bottom = 0.5 + 0.15 * len(footer_lines) + (0.08 if footer_lines else 0)
     top = 0.42 + 0.22 * legend_rows
     height = rows * cell[1] + bottom + top - 0.5
     figure = new_figure(width, height, (0.8, 0.18, bottom, top))
     figure.subplots_adjust(wspace=0.85 / cell[0], hspace=0.78 / cell[1])
     grid = figure.subplots(rows, columns, squeeze=False)
     small = cell[0] < 2.2
-    for place, (axes, chart) in enumerate(zip(grid.flat, charts, strict=False)):
+    for index, (axes, chart) in enumerate(zip(grid.flat, charts, strict=False)):
         draw_on(axes, chart, with_seeds=False)
         axes.set_title(chart.title, fontsize=8.5 if small else 10)
-        last = place >= len(charts) - columns
-        axes.set_xlabel(chart.xlabel if last else "", fontsize=8)
-        repeated = place % columns and charts[place - 1].ylabel == chart.ylabel
+        is_lowest = index >= len(charts) - columns
+        axes.set_xlabel(chart.xlabel if is_lowest else "", fontsize=8)
+        repeated = index % columns and charts[index - 1].ylabel == chart.ylabel
         axes.set_ylabel("" if repeated else chart.ylabel, fontsize=8)
         axes.tick_params(labelsize=7 if small else 8)
         if small:
@@ -197,30 +200,24 @@ def small_multiples(
             axes.locator_params(axis="y", nbins=4)
     for axes in grid.flat[len(charts) :]:
         axes.set_visible(False)
-    handles = [
-        grid[0][0].plot(
-            [], [], color=style.colour, linestyle=style.dashes, marker=style.marker, linewidth=2
-        )[0]
-        for style in legend.values()
-    ]
+    handles = legend_handles(grid[0][0], legend.values())
     figure.legend(
         handles, list(legend), loc="upper center", frameon=False, fontsize=8.5, ncols=per_row,
     )  # fmt: skip
-    add_footer(figure, words)
+    add_footer(figure, footer_lines)
     return figure
 
 
-def styles_for(methods: Sequence[str], ours: int) -> dict[str, VariantStyle]:
-    """Give other methods dotted lines, in the colours that follow those of our variants."""
-    colours = [VARIANT_COLOURS[(ours + i) % len(VARIANT_COLOURS)] for i in range(len(methods))]
+def styles_for(methods: Sequence[str], variants: int) -> dict[str, VariantStyle]:
+    """Return dotted styles for other methods, in the colors after those of so many variants."""
+    colors = [VARIANT_COLORS[(variants + i) % len(VARIANT_COLORS)] for i in range(len(methods))]
     return {
-        method: VariantStyle(colour, "o", ":")
-        for method, colour in zip(methods, colours, strict=True)
+        method: VariantStyle(color, "o", ":") for method, color in zip(methods, colors, strict=True)
     }
 
 
 def html(chart: Chart, picture: str) -> str:
-    """Return the chart for a page, its static picture in it until a script takes over."""
+    """Return the chart's place on a page, with its static picture until the script replaces it."""
     name = f"{chart.title}: {chart.ylabel} over {chart.xlabel}"
     return (
         f'<figure class="chart" data-chart="{escape(chart.name)}">'
@@ -229,7 +226,7 @@ def html(chart: Chart, picture: str) -> str:
 
 
 def legend_html(styles: Mapping[str, VariantStyle], swatches: Mapping[str, str]) -> str:
-    """Return the legend; a script makes its entries buttons."""
+    """Return the legend; the script turns its entries into buttons."""
     entries = "".join(
         f'<li data-variant="{escape(label)}">{swatches[label]} {escape(label)}</li>'
         for label in styles
@@ -238,20 +235,20 @@ def legend_html(styles: Mapping[str, VariantStyle], swatches: Mapping[str, str])
 
 
 def script_html(charts: Iterable[Chart]) -> str:
-    """Return all charts' data and what draws them."""
+    """Return the data of all charts and the script that draws them."""
     data = json.dumps([payload(chart) for chart in charts], separators=(",", ":"))
-    data = data.replace("<", "\\u003c")  # no text in it can end the element
+    data = data.replace("<", "\\u003c")  # so that no text ends the script element
     code = (_FOLDER / "chart.js").read_text(encoding="utf-8")
     return f'<script type="application/json" id="charts">{data}</script>\n<script>{code}</script>'
 
 
 def style() -> str:
-    """Return the style of charts and of what goes with them."""
+    """Return the CSS of charts and of the parts of a page around them."""
     return (_FOLDER / "chart.css").read_text(encoding="utf-8")
 
 
 def payload(chart: Chart) -> dict[str, Any]:
-    """Return a chart as the script takes it."""
+    """Return a chart as data for the script."""
     low, high = chart.limits
     return {
         "name": chart.name,
@@ -259,14 +256,14 @@ def payload(chart: Chart) -> dict[str, Any]:
         "ylabel": chart.ylabel,
         "xlabel": chart.xlabel,
         "zero": chart.from_zero,
-        "limits": [_short(low), _short(high)],
+        "limits": [_rounded(low), _rounded(high)],
         "lines": [
             {
                 "label": item.label,
-                "colour": themed(item.style.colour),
+                "color": page_color(item.style.color),
                 "dashes": item.style.dashes,
                 "marker": item.style.marker,
-                "x": [_short(x, 7) for x in item.steps],
+                "x": [_rounded(x, 7) for x in item.steps],
                 "y": _numbers(item.band.value),
                 "low": _numbers(item.band.low),
                 "high": _numbers(item.band.high),
@@ -278,12 +275,12 @@ def payload(chart: Chart) -> dict[str, Any]:
 
 
 def _numbers(values: FloatArray) -> list[float | None]:
-    """Return values with as many digits as a picture needs; nothing if there is none at all."""
+    """Return values rounded to the digits that a picture shows; none if none is finite."""
     if not np.isfinite(values).any():
         return []
-    return [_short(value) if math.isfinite(value) else None for value in values.tolist()]
+    return [_rounded(value) if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _short(value: float, digits: int = 4) -> float:
+def _rounded(value: float, digits: int = 4) -> float:
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() else rounded

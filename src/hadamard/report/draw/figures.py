@@ -1,11 +1,11 @@
-"""Figures from plain numbers, drawn without touching matplotlib's global state."""
+"""Figures, drawn without touching matplotlib's global state, and the style they share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,28 +15,31 @@ from hadamard.report.data.kde_grid import KdeGrid
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.lines import Line2D
 
-# Okabe and Ito's palette: distinct for every kind of colour vision, and in grey.
+Grid = Literal["x", "y", "both"]
+
+# Okabe and Ito's palette: its colors differ for every kind of color vision, and in gray.
 BLUE, SKY, ORANGE, VERMILLION = "#0072B2", "#56B4E9", "#E69F00", "#D55E00"
-GREEN, PURPLE, GREY = "#009E73", "#CC79A7", "#8a8f98"
-NETWORK_COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
+GREEN, PURPLE, GRAY = "#009E73", "#CC79A7", "#8a8f98"
+NETWORK_COLORS = (BLUE, ORANGE, GREEN, PURPLE)
 RED = "#c1121f"
-VARIANT_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#1d2129", GREY)
+VARIANT_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#1d2129", GRAY)
 _VARIANT_MARKERS = "osD^vPXp"
 _VARIANT_DASHES = ("-", "--", ":", "-.")
 
 
 class VariantStyle(NamedTuple):
-    """How a variant's line is told from the others, without its colour too."""
+    """The look of a variant's line; markers and dashes tell lines apart without color."""
 
-    colour: str
+    color: str
     marker: str
     dashes: str
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One variant's course through training."""
+    """One variant's values over training."""
 
     style: VariantStyle
     steps: npt.NDArray[Any]
@@ -45,10 +48,10 @@ class Curve:
 
 
 def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Figure:
-    """Return an empty figure in the house style.
+    """Return an empty figure.
 
-    ``margins`` (left, right, bottom and top, in inches) are given where there are many figures:
-    to have matplotlib work them out takes as long as all the rest.
+    ``margins`` are left, right, bottom and top in inches. Without them matplotlib computes them,
+    which takes as long as everything else.
     """
     try:
         from matplotlib.figure import Figure
@@ -66,20 +69,20 @@ def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Fi
 
 def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw dormant neurons, effective rank and hidden bias of one or more networks."""
-    # Bars are drawn from the bottom up; the first layer of the first network belongs on top.
+    # Rows are drawn from the bottom up; the first layer of the first network comes on top.
     labels = [(network, layer) for network, d in diagnoses.items() for layer in d["layers"]][::-1]
     figure = new_figure(11, 1.7 + 0.36 * len(labels))
     left, middle, right = figure.subplots(1, 3, sharey=True)
     rows = np.arange(len(labels))
-    colour = dict(zip(diagnoses, NETWORK_COLOURS * len(diagnoses), strict=False))
-    colours = [colour[network] for network, _ in labels]
+    color = dict(zip(diagnoses, NETWORK_COLORS * len(diagnoses), strict=False))
+    colors = [color[network] for network, _ in labels]
     layers = [layer for _, layer in labels]
 
-    _bars(left, rows, [100 * layer["dormant_fraction"] for layer in layers], colours)
+    _bars(left, rows, [100 * layer["dormant_fraction"] for layer in layers], colors)
     left.set(title="Dormant neurons", xlabel="share of the layer (%)", xlim=(0, 100))
     ranks = [100 * layer["effective_rank"] / layer["full_rank"] for layer in layers]
     notes = [f"{layer['effective_rank']}/{layer['full_rank']}" for layer in layers]
-    _bars(middle, rows, ranks, colours, notes)
+    _bars(middle, rows, ranks, colors, notes)
     middle.set(title="Effective rank", xlabel="share of the possible rank (%)", xlim=(0, 100))
     _contributions(right, rows, layers)
 
@@ -90,14 +93,14 @@ def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
     left.set_yticks(rows, names)
     left.set_ylim(-0.6, len(labels) - 0.4)
     for axes in (left, middle, right):
-        _tidy(axes)
+        _finish(axes)
     return figure
 
 
 def _bars(
-    axes: Axes, rows: Any, values: list[float], colours: list[str], notes: list[str] | None = None
+    axes: Axes, rows: Any, values: list[float], colors: list[str], notes: list[str] | None = None
 ) -> None:
-    axes.barh(rows, values, color=colours, height=0.62)
+    axes.barh(rows, values, color=colors, height=0.62)
     for row, value, note in zip(rows, values, notes or [f"{v:.1f}" for v in values], strict=True):
         inside = value > 75
         axes.annotate(
@@ -121,8 +124,8 @@ def _contributions(axes: Axes, rows: Any, layers: list[Mapping[str, Any]]) -> No
     shares = 100 * np.divide(values, totals, out=np.zeros_like(values), where=totals > 0)
     start = np.zeros(len(layers))
     names = ("live neurons", "dormant neurons (hidden bias)", "own bias")
-    for share, colour, name in zip(shares.T, (SKY, VERMILLION, GREY), names, strict=True):
-        axes.barh(rows, share, left=start, color=colour, height=0.62, label=name)
+    for share, color, name in zip(shares.T, (SKY, VERMILLION, GRAY), names, strict=True):
+        axes.barh(rows, share, left=start, color=color, height=0.62, label=name)
         start += share
     for row, layer in zip(rows, layers, strict=True):
         if layer["live_contribution"] is None:
@@ -135,18 +138,26 @@ def _contributions(axes: Axes, rows: Any, layers: list[Mapping[str, Any]]) -> No
     )
 
 
-def _tidy(axes: Axes) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(length=0, labelsize=9)
+def _finish(axes: Axes, grid: Grid | None = None) -> None:
+    style_axes(axes, grid)
     axes.title.set_fontsize(10.5)
     axes.xaxis.label.set_fontsize(9)
 
 
+def style_axes(axes: Axes, grid: Grid | None = None, ticks: float = 9) -> None:
+    """Give axes their grid, and remove their frame; ``ticks`` is the font size of tick labels."""
+    if grid:
+        axes.grid(axis=grid, color="#e3e6ea", linewidth=0.7)
+        axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0, labelsize=ticks)
+
+
 def kde_grid(grid: KdeGrid) -> Figure:
-    """Draw each neuron's density in a cell of its own, dormant ones outlined in red."""
+    """Draw each neuron's density in its own cell; cells of dormant neurons are outlined in red."""
     columns = min(4, len(grid.neurons))
-    lines = math.ceil(len(grid.neurons) / columns)
-    width, height = 1.9 * columns + 0.3, 1.35 * lines + 0.7
+    rows = math.ceil(len(grid.neurons) / columns)
+    width, height = 1.9 * columns + 0.3, 1.35 * rows + 0.7
     figure = new_figure(width, height, (0.4, 0.1, 0.55, 0.6))
     draw_densities(figure, grid, 0.55 / height, 1 - 0.6 / height, 0.4 / width, 1 - 0.1 / width)
     figure.suptitle(grid.title, fontsize=10.5, y=1 - 0.12 / height)
@@ -163,7 +174,7 @@ def draw_densities(
     left: float = 0.08,
     right: float = 0.98,
 ) -> None:
-    """Draw the cells of a grid of densities into a figure or a part of one."""
+    """Draw a grid of densities into a figure or a part of one."""
     count = len(grid.neurons)
     columns = min(4, count)
     figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.75)
@@ -171,16 +182,16 @@ def draw_densities(
     for cell in cells[count:]:
         cell.set_visible(False)
     for i, cell in enumerate(cells[:count]):
-        colour = RED if grid.dormant[i] else BLUE
+        color = RED if grid.dormant[i] else BLUE
         places, density = grid.places[i], grid.density[i]
         if grid.bounded:
-            # One axis for all: a spike at the edge is then seen to be at the edge.
+            # All cells share one axis, so that a spike at the edge is visible as such.
             places = np.concatenate([[-1.25], places, [1.25]])
             density = np.concatenate([[0.0], density, [0.0]])
             cell.set_xlim(-1.25, 1.25)
             cell.set_xticks([-1, 0, 1])
-        cell.fill_between(places, density, color=colour, alpha=0.25, linewidth=0)
-        cell.plot(places, density, color=colour, linewidth=1.1)
+        cell.fill_between(places, density, color=color, alpha=0.25, linewidth=0)
+        cell.plot(places, density, color=color, linewidth=1.1)
         cell.set_ylim(0, 1.25 * float(density.max()))
         cell.set_yticks([])
         cell.tick_params(labelsize=7, length=2)
@@ -193,7 +204,7 @@ def draw_densities(
 
 
 def add_footer(figure: Figure, lines: Sequence[str]) -> None:
-    """Write lines at the foot of a figure that has left room for them."""
+    """Write lines at the foot of a figure, whose bottom margin must have room for them."""
     if lines:
         figure.text(
             0.5, 0.05 / figure.get_figheight(), "\n".join(lines), ha="center", va="bottom",
@@ -202,22 +213,25 @@ def add_footer(figure: Figure, lines: Sequence[str]) -> None:
 
 
 def variant_style(number: int) -> VariantStyle:
-    """Return the style of the variant with this number; 32 differ, the first eight in colour."""
-    turn = number // len(VARIANT_COLOURS)
+    """Return the style of the variant with this number.
+
+    The first eight differ in color, the next ones in their dashes; the styles of 32 differ.
+    """
+    round_of_colors = number // len(VARIANT_COLORS)
     return VariantStyle(
-        VARIANT_COLOURS[number % len(VARIANT_COLOURS)],
+        VARIANT_COLORS[number % len(VARIANT_COLORS)],
         _VARIANT_MARKERS[number % len(_VARIANT_MARKERS)],
-        _VARIANT_DASHES[turn % len(_VARIANT_DASHES)],
+        _VARIANT_DASHES[round_of_colors % len(_VARIANT_DASHES)],
     )
 
 
 def swatch(style: VariantStyle) -> Figure:
     """Draw a piece of a variant's line, for a legend."""
     figure = new_figure(0.45, 0.2)
-    figure.set_layout_engine("none")  # there is no room to lay out
+    figure.set_layout_engine("none")  # the axes fill the figure
     axes = figure.add_axes((0, 0, 1, 1))
     axes.plot(
-        [0, 1, 2], [0, 0, 0], color=style.colour, linestyle=style.dashes, linewidth=2,
+        [0, 1, 2], [0, 0, 0], color=style.color, linestyle=style.dashes, linewidth=2,
         marker=style.marker, markersize=6, markevery=[1], clip_on=False,
     )  # fmt: skip
     axes.set_axis_off()
@@ -234,14 +248,14 @@ class Panel(NamedTuple):
 
 
 def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = False) -> Figure:
-    """Draw variants over training in a figure of their own, see ``draw_panel``."""
+    """Draw variants over training as a single panel, see `draw_panel`."""
     figure = new_figure(4, 3)
     draw_panel(figure.subplots(), Panel(lines, title, ylabel, from_zero))
     return figure
 
 
 def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyle]) -> Figure:
-    """Draw rows of panels with one legend; each row is named at its left."""
+    """Draw rows of panels with one legend; the name of each row is at its left."""
     columns = max(map(len, rows.values()))
     figure = new_figure(3.1 * columns, 2.6 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), columns, squeeze=False)
@@ -252,35 +266,40 @@ def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyl
             axes.set_visible(False)
         first = axes_row[0]
         first.set_ylabel(f"{name}\n{first.get_ylabel()}", fontsize=9)
-    handles = [
-        grid[0][0].plot(
-            [], [], color=style.colour, linestyle=style.dashes, marker=style.marker, linewidth=2
-        )[0]
-        for style in legend.values()
-    ]
+    handles = legend_handles(grid[0][0], legend.values())
     figure.legend(
         handles, list(legend), loc="outside upper center", ncols=len(legend), frameon=False
     )
     return figure
 
 
-def draw_panel(axes: Axes, panel: Panel) -> None:
-    """Draw variants over training: the mean over the seeds thick, each seed thin, their range.
+def legend_handles(axes: Axes, styles: Iterable[VariantStyle]) -> list[Line2D]:
+    """Return lines in these styles for a legend, added to the axes without any points."""
+    return [
+        axes.plot(
+            [], [], color=style.color, linestyle=style.dashes, marker=style.marker, linewidth=2
+        )[0]
+        for style in styles
+    ]
 
-    Mean and range are drawn only where every seed has a value: a mean over other seeds at every
-    step would jump where one of them ends.
+
+def draw_panel(axes: Axes, panel: Panel) -> None:
+    """Draw variants over training: a thick mean over seeds, thin seeds, and their shaded range.
+
+    Mean and range are drawn only where every seed has a value: otherwise the mean would jump where
+    a seed ends.
     """
     lines, title, ylabel, from_zero = panel
     for line in lines:
-        colour, x = line.style.colour, line.steps
+        color, x = line.style.color, line.steps
         for values in line.values:
-            axes.plot(x, values, color=colour, linewidth=0.7, alpha=0.6)
+            axes.plot(x, values, color=color, linewidth=0.7, alpha=0.6)
         axes.fill_between(
             x, line.values.min(axis=0), line.values.max(axis=0),
-            color=colour, alpha=0.15, linewidth=0,
+            color=color, alpha=0.15, linewidth=0,
         )  # fmt: skip
         axes.plot(
-            x, line.values.mean(axis=0), color=colour, linestyle=line.style.dashes, linewidth=2,
+            x, line.values.mean(axis=0), color=color, linestyle=line.style.dashes, linewidth=2,
             marker=line.style.marker, markersize=4.5, markevery=max(1, math.ceil(len(x) / 10)),
         )  # fmt: skip
     axes.set(title=title, xlabel="training steps", ylabel=ylabel)
@@ -291,27 +310,26 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def finish_curve_axes(axes: Axes) -> None:
-    """Give axes with curves over training the house style."""
+    """Finish axes with curves over training: limits, ticks, grid and font sizes."""
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(_short)
-    axes.grid(axis="y", color="#e3e6ea", linewidth=0.7)
-    axes.set_axisbelow(True)
-    _tidy(axes)
+    axes.xaxis.set_major_formatter(_short_steps)
+    _finish(axes, grid="y")
     axes.yaxis.label.set_fontsize(9)
 
 
-def _short(value: float, _: Any = None) -> str:
-    """Write a number of steps as on an axis: 200k, 2.5M."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+def _short_steps(value: float, _: Any = None) -> str:
+    """Return a number of steps for an axis: 200k, 2.5M."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
-            return f"{value / unit:g}{name}"
+            return f"{value / unit:g}{letter}"
     return f"{value:g}"
 
 
 def contributions(parts: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw what the next layer receives, one bar for each name, the first on top.
 
-    ``parts`` has the ``live``, ``dormant`` and ``bias_contribution`` of each.
+    ``parts`` has the ``live_contribution``, ``dormant_contribution`` and ``bias_contribution`` of
+    each name.
     """
     names = list(parts)[::-1]
     figure = new_figure(4.6, 1.35 + 0.36 * len(names))
@@ -319,5 +337,5 @@ def contributions(parts: Mapping[str, Mapping[str, Any]]) -> Figure:
     rows = np.arange(len(names))
     _contributions(axes, rows, [parts[name] for name in names])
     axes.set_yticks(rows, names)
-    _tidy(axes)
+    _finish(axes)
     return figure

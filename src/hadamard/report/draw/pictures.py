@@ -1,4 +1,4 @@
-"""Many figures drawn and written at once, on all cores."""
+"""Figures written to files, many of them in parallel on all cores."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hadamard.report.pages.document import svg_file
+from hadamard.report.draw.svg import svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 120
-_FEW = 6
-# What the worker processes find: they are copies of this one.
-_waiting: Sequence[Picture] = ()
+_MAX_SEQUENTIAL = 6
+# Read by the worker processes, which are forked copies of this one: figures cannot be pickled.
+_pending: Sequence[Picture] = ()
 
 
 class Picture(NamedTuple):
-    """A figure that is to be drawn."""
+    """A figure to be drawn into files."""
 
     draw: Callable[[], Figure]
     path: Path
-    """Of its files, without .svg and .png."""
+    """The path of its files, without .svg and .png."""
 
 
 def draw_all(pictures: Sequence[Picture]) -> list[str]:
-    """Write every picture as SVG and PNG; return the SVG files' contents."""
+    """Write every picture as SVG and PNG; return the contents of the SVG files."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if cores == 1 or len(pictures) <= _FEW or sys.platform != "linux":
-        return [_drawn(picture) for picture in pictures]
-    import matplotlib.figure  # once, before there are copies
+    if cores == 1 or len(pictures) <= _MAX_SEQUENTIAL or sys.platform != "linux":
+        return [_draw(picture) for picture in pictures]
+    import matplotlib.figure  # once, before forking
 
     del matplotlib
-    global _waiting
-    _waiting = pictures
+    global _pending
+    _pending = pictures
     with warnings.catch_warnings():
-        # A fork with threads about is only a danger to who uses them, and drawing does not.
+        # Forking a process with threads is safe here, since drawing uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = multiprocessing.get_context("fork").Pool(min(cores, len(pictures)))
     with pool:
-        drawn = pool.map(_drawn_by_number, range(len(pictures)), chunksize=1)
+        contents = pool.map(_draw_by_index, range(len(pictures)), chunksize=1)
         pool.close()
         pool.join()
-    _waiting = ()
-    return drawn
+    _pending = ()
+    return contents
 
 
-def _drawn_by_number(number: int) -> str:
-    return _drawn(_waiting[number])
+def _draw_by_index(index: int) -> str:
+    return _draw(_pending[index])
 
 
-def _drawn(picture: Picture) -> str:
+def _draw(picture: Picture) -> str:
     return write_figure(picture.draw(), picture.path)
 
 
 def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
-    """Write a figure as SVG and PNG, and as PDF if asked to; return the SVG file's content.
+    """Write a figure as SVG and PNG, and with ``pdf`` as PDF; return the content of the SVG file.
 
-    ``path`` is that of the files without their endings.
+    ``path`` is the path of the files without their suffixes.
     """
-    file = svg_file(figure, path.name)
-    path.with_name(f"{path.name}.svg").write_text(file, encoding="utf-8")
-    # The layout is the SVG's: to work it out once more would take as long again.
+    svg = svg_text(figure, path.name)
+    path.with_name(f"{path.name}.svg").write_text(svg, encoding="utf-8")
+    # Reuse the layout of the SVG: computing it takes half of the time.
     figure.set_layout_engine("none")
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=_DPI)
     if pdf:
-        # Without a date, so that the same numbers are the same file.
+        # Without a date, so that equal numbers make equal files.
         figure.savefig(path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
-    return file
+    return svg

@@ -1,1 +1,1 @@
-"""Pages and the tables on them."""
+"""Pages, and the tables on them."""

@@ -1,28 +1,46 @@
-"""The paper's Table 1: dormant neurons without HR, predicted and measured with it."""
+"""The paper's Table 1: dormant neurons without HR, and with it as predicted and as measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, Section
 from hadamard.report.measures import percent
-from hadamard.report.pages.reading import finite
-from hadamard.report.pages.run_tables import mean_of, told
-from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import estimates as stats
-from hadamard.report.statistics.estimates import Estimate
-from hadamard.theory import predicted_dormant
+from hadamard.report.pages.tables import Table, estimate_text
+from hadamard.report.statistics.dormancy import (
+    Activation,
+    Dormancy,
+    mean_dormancy,
+    task_dormancy,
+)
+from hadamard.report.statistics.task_scores import finite
 
-_ByTask = dict[str, tuple[FloatArray, FloatArray]]
 _CAPTION = (
     "Dormant neurons at the end: without HR (p), with HR as the theory predicts from it (tanh p^2, "
     "ReLU 2p - p^2), and as measured; 95 % intervals"
 )
+_BOUNDS = {"": "value", "_low": "low", "_high": "high"}
+
+
+@dataclass
+class _Pair:
+    """The final dormant fractions of a variant with HR and of its ordinary layer, by task."""
+
+    algorithm: str
+    variant: str
+    activation: Activation
+    without: dict[str, FloatArray]
+    with_hr: dict[str, FloatArray]
+
+    def rows(self) -> Iterator[_Row]:
+        for task, without in self.without.items():
+            dormancy = task_dormancy(without, self.with_hr[task], self.activation)
+            yield _Row(self.algorithm, self.variant, task, dormancy)
+        if len(self.without) > 1:
+            dormancy = mean_dormancy(self.without, self.with_hr, self.activation)
+            yield _Row(self.algorithm, self.variant, f"mean of {len(self.without)} tasks", dormancy)
 
 
 @dataclass(frozen=True)
@@ -30,27 +48,12 @@ class _Row:
     algorithm: str
     variant: str
     task: str
-    without: Estimate
-    predicted: float
-    measured: Estimate
-
-    @property
-    def predicted_change(self) -> float | None:
-        return self._change(self.predicted)
-
-    @property
-    def measured_change(self) -> float | None:
-        return self._change(self.measured.value)
-
-    def _change(self, dormant: float) -> float | None:
-        """Return a change relative to the dormancy without HR; None from nothing."""
-        before = self.without.value
-        return (dormant - before) / before if before else None
+    dormancy: Dormancy
 
 
-def dormancy_table(found: Sequence[Section]) -> Table | None:
-    """Return the table, of every HR variant whose activation the theory covers; None of none."""
-    rows = [row for pair, by_task in _pairs(found).items() for row in _rows(*pair, by_task)]
+def dormancy_table(sections: Sequence[Section]) -> Table | None:
+    """Return the table of all HR variants whose activation the theory covers; None without any."""
+    rows = [row for pair in _pairs(sections) for row in pair.rows()]
     if not rows:
         return None
     data = {
@@ -58,74 +61,49 @@ def dormancy_table(found: Sequence[Section]) -> Table | None:
         "variant": [row.variant for row in rows],
         "task": [row.task for row in rows],
         **{
-            f"without{end}": [getattr(row.without, of) for row in rows] for end, of in _ENDS.items()
+            f"without{suffix}": [getattr(row.dormancy.without, bound) for row in rows]
+            for suffix, bound in _BOUNDS.items()
         },
-        "predicted": [row.predicted for row in rows],
+        "predicted": [row.dormancy.predicted for row in rows],
         **{
-            f"measured{end}": [getattr(row.measured, of) for row in rows]
-            for end, of in _ENDS.items()
+            f"measured{suffix}": [getattr(row.dormancy.measured, bound) for row in rows]
+            for suffix, bound in _BOUNDS.items()
         },
-        "predicted_change": [row.predicted_change for row in rows],
-        "measured_change": [row.measured_change for row in rows],
+        "predicted_change": [row.dormancy.predicted_change for row in rows],
+        "measured_change": [row.dormancy.measured_change for row in rows],
     }
-    shown = {
+    text_columns = {
         "algorithm": [algorithm_name(row.algorithm) for row in rows],
         "variant": [row.variant for row in rows],
         "task": [row.task for row in rows],
-        "without HR": [told(row.without, percent) for row in rows],
-        "predicted": [percent(row.predicted) for row in rows],
-        "with HR": [told(row.measured, percent) for row in rows],
-        "predicted change": [_signed(row.predicted_change) for row in rows],
-        "change": [_signed(row.measured_change) for row in rows],
+        "without HR": [estimate_text(row.dormancy.without, percent) for row in rows],
+        "predicted": [percent(row.dormancy.predicted) for row in rows],
+        "with HR": [estimate_text(row.dormancy.measured, percent) for row in rows],
+        "predicted change": [_change_text(row.dormancy.predicted_change) for row in rows],
+        "change": [_change_text(row.dormancy.measured_change) for row in rows],
     }
-    if len(set(shown["algorithm"])) == 1:
-        del shown["algorithm"]
-    return Table("dormancy", _CAPTION, shown, data)
+    if len(set(text_columns["algorithm"])) == 1:
+        del text_columns["algorithm"]
+    return Table("dormancy", _CAPTION, text_columns, data)
 
 
-_ENDS = {"": "value", "_low": "low", "_high": "high"}
-
-
-def _pairs(found: Sequence[Section]) -> Mapping[tuple[str, str, Literal["relu", "tanh"]], _ByTask]:
-    """Return the final dormant fractions without and with HR, by task."""
-    pairs: dict[tuple[str, str, Literal["relu", "tanh"]], _ByTask] = {}
-    for section in found:
+def _pairs(sections: Sequence[Section]) -> list[_Pair]:
+    pairs: dict[tuple[str, str, Activation], _Pair] = {}
+    for section in sections:
         for variant in section.variants:
-            plain, spec = section.without_layer(variant), variant.runs[0].spec
+            ordinary, spec = section.without_layer(variant), variant.runs[0].spec
             activation = spec["net.activation"]
-            if plain is None or spec["net.layer"] != "hadamard":
+            if ordinary is None or spec["net.layer"] != "hadamard":
                 continue
             if activation not in ("relu", "tanh"):
                 continue
-            before, after = (finite(v.finals("dormant_fraction")) for v in (plain, variant))
-            if before.size and after.size:
-                pair = section.algorithm, variant.label, activation
-                pairs.setdefault(pair, {})[section.env] = before, after
-    return pairs
+            without, with_hr = (finite(v.finals("dormant_fraction")) for v in (ordinary, variant))
+            if without.size and with_hr.size:
+                key = section.algorithm, variant.label, activation
+                pair = pairs.setdefault(key, _Pair(*key, {}, {}))
+                pair.without[section.env], pair.with_hr[section.env] = without, with_hr
+    return list(pairs.values())
 
 
-def _rows(
-    algorithm: str, variant: str, activation: Literal["relu", "tanh"], by_task: _ByTask
-) -> Iterator[_Row]:
-    predictions = []
-    for task, (before, after) in by_task.items():
-        without, measured = mean_of(before, share=True), mean_of(after, share=True)
-        predictions.append(predicted_dormant(without.value, activation))
-        yield _Row(algorithm, variant, task, without, predictions[-1], measured)
-    if len(by_task) > 1:
-        before_all, after_all = (
-            stats.estimate(
-                {task: sides[i] for task, sides in by_task.items()},
-                "mean",
-                rng=np.random.default_rng(0),
-            )
-            for i in range(2)
-        )
-        task = f"mean of {len(by_task)} tasks"
-        # Not the prediction of the mean: it is no straight line.
-        predicted = float(np.mean(predictions))
-        yield _Row(algorithm, variant, task, before_all, predicted, after_all)
-
-
-def _signed(change: float | None) -> str:
+def _change_text(change: float | None) -> str:
     return "–" if change is None else f"{100 * change:+.0f} %"

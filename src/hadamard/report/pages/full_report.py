@@ -3,69 +3,47 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hadamard import __version__
-from hadamard.report.data import imported
 from hadamard.report.data.imported import ImportedCurve
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.runs import FloatArray, RunData, sections
-from hadamard.report.draw import aggregates as aggregate_figures
 from hadamard.report.draw import charts, figures
 from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle
-from hadamard.report.draw.pictures import Picture, draw_all
+from hadamard.report.draw.svg import inline_figure
 from hadamard.report.measures import HEALTH, MEASURES
 from hadamard.report.pages import run_tables
-from hadamard.report.pages.comparison import (
-    DENSITIES_TEXT,
-    DefaultOf,
+from hadamard.report.pages.caveats import caveats
+from hadamard.report.pages.document import terms_html, write_document
+from hadamard.report.pages.dormancy import dormancy_table
+from hadamard.report.pages.glossary import DENSITIES_TEXT, MULTI_TASK_TERMS, run_terms
+from hadamard.report.pages.multi_task_section import aggregates_html, comparisons_html
+from hadamard.report.pages.report_files import ReportFiles, slug
+from hadamard.report.pages.run_settings import DefaultOf, settings_html
+from hadamard.report.pages.section_content import (
     axis_label,
     contribution_bars,
     densities,
-    reading_html,
+    findings_html,
     representation_words,
+    runs_line,
     score_words,
     styles_of,
-    terms_of,
-    what_was_run,
 )
-from hadamard.report.pages.document import inline, svg, terms_html, write_document
-from hadamard.report.pages.dormancy import dormancy_table
-from hadamard.report.pages.faults import faults
-from hadamard.report.pages.reading import counted, not_compared, spanned
-from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import estimates as stats
-from hadamard.report.statistics.decision import TASKS_TO_RESAMPLE
-from hadamard.report.statistics.together import COMPARED, Together, combine
+from hadamard.report.statistics.multi_task import combine_tasks
+from hadamard.text import count_range
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_FAULTS = 12
-_OPEN = 3
-_LONG = 30
-_AGGREGATE_TERMS = {
-    "normalised score": "a score on a scale that tasks have in common, so that they may be "
-    "averaged; the axis says what is 0 and what is 1.",
-    "IQM": "interquartile mean: the mean of the middle half of all runs, so that neither a lucky "
-    "run nor a failed one decides.",
-    "probability of improvement": "how likely a run of one variant scores higher than a run of "
-    "the other on the same task; 0.5 is no difference.",
-    "performance profile": "for every score, the fraction of runs above it: the higher the line, "
-    "the better.",
-    "difference": f"the {stats.AGGREGATES[COMPARED].label} of a variant minus the baseline's on "
-    "the same tasks, with its 95 % interval, by which all comparisons are made. From "
-    f"{TASKS_TO_RESAMPLE} tasks on it allows for other tasks, as the shaded intervals do not.",
-}
+_OPEN_CAVEATS = 12
+_OPEN_SECTIONS = 3
+_OPEN_ROWS = 30
 
 
 def write_report(
@@ -73,9 +51,9 @@ def write_report(
     runs: Sequence[RunData],
     title: str,
     default_of: DefaultOf | None = None,
-    troubles: Iterable[str] = (),
+    problems: Iterable[str] = (),
     *,
-    normalisation: str | None = None,
+    normalization: str | None = None,
     curves: Sequence[ImportedCurve] = (),
 ) -> Path:
     """Write the report about some runs into a folder and return the path of its page.
@@ -84,19 +62,19 @@ def write_report(
         folder: Where ``index.html``, ``figures/`` and ``tables/`` go.
         runs: The runs.
         title: The page's title.
-        default_of: As of `write_comparison`.
-        troubles: What of the runs could not be read, to be told on the page.
-        normalisation: Of ``normalise.NORMALISATIONS``; by default the paper's for each algorithm.
-        curves: Of other methods, to be drawn beside the runs' on the same tasks.
+        default_of: Returns default specs, see `write_comparison`.
+        problems: Sentences about runs that could not be read, which the page shows.
+        normalization: One of `normalize.NORMALIZATIONS`; by default the paper's for each algorithm.
+        curves: Curves of other methods, drawn beside those of the runs on the same tasks.
     """
     if not runs:
         raise ValueError("nothing to report: runs is empty")
-    report = _Report(Path(folder), runs, title, default_of, list(troubles), normalisation, curves)
+    report = _Report(Path(folder), runs, title, default_of, list(problems), normalization, curves)
     return report.write()
 
 
 class _Report:
-    """A report in the making; what is shown is also written to a file."""
+    """Writes a report; every method that starts with an underscore returns a part of the page."""
 
     def __init__(
         self,
@@ -104,102 +82,61 @@ class _Report:
         runs: Sequence[RunData],
         title: str,
         default_of: DefaultOf | None,
-        troubles: Sequence[str],
-        normalisation: str | None,
+        problems: Sequence[str],
+        normalization: str | None,
         curves: Sequence[ImportedCurve],
     ) -> None:
-        self.folder = folder
+        self.files = ReportFiles(folder)
         self.runs = runs
         self.title = title
         self.default_of = default_of
-        self.troubles = troubles
+        self.problems = problems
         self.sections = sections(runs)
         tasks = {section.env for section in self.sections}
         self.curves = [curve for curve in curves if curve.env in tasks]
         self.styles = styles_of(self.sections)
-        self.styles |= imported.styles_for(self.curves, len(self.styles))
-        self.charts: list[Chart] = []
-        self.pictures: dict[str, Picture] = {}
-        self.combined = combine(self.sections, by=normalisation)
-        for name in ("figures", "tables"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+        methods = list(dict.fromkeys(curve.method for curve in self.curves))
+        self.styles |= charts.styles_for(methods, len(self.styles))
+        self.combined = combine_tasks(self.sections, normalization=normalization)
 
     def write(self) -> Path:
+        """Write the page, its figures and its tables; return the path of the page."""
         parts = {
-            "What the numbers say": self._said,
-            "All tasks together": self._together,
+            "What the numbers say": self._findings,
+            "All tasks together": self._all_tasks,
             "Learning curves": self._learning,
             "The representation": self._health,
             "Single neurons": self._densities,
-            "Task by task": self._multiples,
-            "Runs": self._what_was_run,
+            "Task by task": self._small_multiples,
+            "Runs": self._runs,
             "How to read this": self._terms,
         }
-        bodies = {name: make() for name, make in parts.items()}
-        bodies = {name: body for name, body in bodies.items() if body}
-        finished = sum(run.finished for run in self.runs)
+        bodies = {name: body for name, part in parts.items() if (body := part())}
         page = [
-            f'<p class="meta">{counted(len(self.runs), "run")}, '
-            f"{'all' if finished == len(self.runs) else finished} finished · Hadamard "
-            f"{__version__}</p>",
-            f"<p>{escape(self._compared())}</p>",
+            runs_line(self.runs),
+            f"<p>{escape(self._summary())}</p>",
             "<nav>" + " ".join(f'<a href="#{slug(n)}">{n}</a>' for n in bodies) + "</nav>",
         ]
         for name, body in bodies.items():
             head = f'<h2 id="{slug(name)}">{name}</h2>'
             if name == "What the numbers say":
-                page.append(f'<div class="verdict">{head}{body}</div>{self._faults()}')
+                page.append(f'<div class="verdict">{head}{body}</div>{self._caveats()}')
                 page.append(charts.legend_html(self.styles, self._swatches()))
             else:
                 page.append(f"<section>{head}{body}</section>")
-        page.append(charts.script_html(self.charts))
-        drawn = dict(zip(self.pictures, draw_all(list(self.pictures.values())), strict=True))
-        body = re.sub(
-            r"<!--figure \d+-->", lambda mark: inline(drawn[mark.group()]), "\n".join(page)
-        )
-        path = self.folder / "index.html"
+        page.append(charts.script_html(self.files.charts))
+        body = self.files.fill_in("\n".join(page))
+        path = self.files.folder / "index.html"
         write_document(path, self.title, body, charts.style(), charts.POLICY)
         return path
 
-    # What becomes a file
-
-    def _figure(
-        self,
-        draw: Callable[[], Figure],
-        name: str,
-        caption: str = "",
-        kind: str = "wide fits",
-    ) -> str:
-        picture = self._picture(draw, name)
-        told = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-        return (
-            f'<figure class="{kind}"><div role="img" aria-label="{escape(caption or name)}">'
-            f"{picture}</div>{told}</figure>"
-        )
-
-    def _picture(self, draw: Callable[[], Figure], name: str) -> str:
-        """Have a figure drawn and written; return what stands for it on the page until then."""
-        path = self.folder / "figures" / name
-        if any(picture.path == path for picture in self.pictures.values()):
-            raise ValueError(f"two figures would be written to {path}: name them apart")
-        mark = f"<!--figure {len(self.pictures)}-->"
-        self.pictures[mark] = Picture(draw, path)
-        return mark
-
-    def _chart(self, chart: Chart) -> str:
-        self.charts.append(chart)
-        return charts.html(chart, self._picture(partial(charts.draw, chart), chart.name))
-
-    def _table(self, table: Table, kind: str = "words") -> str:
-        table.write(self.folder / "tables")
-        return table.html(kind)
-
     def _swatches(self) -> dict[str, str]:
-        return {label: svg(figures.swatch(style), label) for label, style in self.styles.items()}
+        return {
+            label: inline_figure(figures.swatch(style), label)
+            for label, style in self.styles.items()
+        }
 
-    # The page, part by part
-
-    def _compared(self) -> str:
+    def _summary(self) -> str:
         algorithms = dict.fromkeys(algorithm_name(section.algorithm) for section in self.sections)
         envs = dict.fromkeys(section.env for section in self.sections)
         seeds = [len(variant.runs) for section in self.sections for variant in section.variants]
@@ -208,143 +145,99 @@ class _Report:
         labels = dict.fromkeys(v.label for section in self.sections for v in section.variants)
         return (
             f"{' and '.join(algorithms)} on {tasks}: {' · '.join(labels)}; "
-            f"{spanned(seeds)} seed{'' if max(seeds) == 1 else 's'} of each, "
+            f"{count_range(seeds, 'seed')} of each, "
             f"{' or '.join(budgets)} steps."
         )
 
-    def _said(self) -> str:
-        told = ""
-        for one in self.combined.found:
-            comparisons = "".join(
-                f"<li>{escape(one.comparison(label))}</li>" for label in one.compared
-            )
-            comparisons += "".join(
-                f"<li>{escape(not_compared(label, one.baseline, why))}</li>"
-                for label, why in one.not_compared.items()
-            )
-            only = f"<li>{escape(one.baseline)} is the only variant on all tasks.</li>"
-            name = escape(algorithm_name(one.algorithm))
-            told += f"<h3>{name}, all {len(one.tasks)} tasks together</h3>"
-            told += f"<ul>{comparisons or only}</ul>"
+    def _findings(self) -> str:
+        all_tasks = "".join(map(comparisons_html, self.combined.scores))
         several = len(self.sections) > 1
-        each = "".join(
-            reading_html(section, with_name=several, with_notes=False) for section in self.sections
+        by_task = "".join(
+            findings_html(section, with_name=several, with_limits=False)
+            for section in self.sections
         )
-        if len(self.sections) > _OPEN:
-            each = f"<details><summary>Task by task</summary>{each}</details>"
-        return told + each
+        if len(self.sections) > _OPEN_SECTIONS:
+            by_task = f"<details><summary>Task by task</summary>{by_task}</details>"
+        return all_tasks + by_task
 
-    def _faults(self) -> str:
-        told = faults(self.sections, self.troubles) + self.combined.refused
-        if not told:
+    def _caveats(self) -> str:
+        sentences = caveats(self.sections, self.problems) + self.combined.failures
+        if not sentences:
             return ""
-        first, rest = ("".join(f"<li>{escape(t)}</li>" for t in part)
-                       for part in (told[:_FAULTS], told[_FAULTS:]))  # fmt: skip
-        more = f"<details><summary>{len(told) - _FAULTS} more</summary><ul>{rest}</ul></details>"
-        return (
-            f'<div class="faults"><h2 id="mind">Mind this</h2><ul>{first}</ul>'
-            f"{more if rest else ''}</div>"
-        )
-
-    def _together(self) -> str:
-        several = len(self.combined.found) > 1
-        return "".join(self._of_all_tasks(one, several) for one in self.combined.found)
-
-    def _of_all_tasks(self, one: Together, named: bool) -> str:
-        estimates = {stats.AGGREGATES[key].label: one.estimates(key) for key in one.shown}
-        estimates = {name[0].upper() + name[1:]: of for name, of in estimates.items()}
-        taus, profiles = one.profiles()
-        styles, name = self.styles, one.algorithm
-        unit = one.unit.partition(" (")[0]
-        drawn = "".join(
-            self._figure(
-                partial(aggregate_figures.estimates, of, styles, title, unit),
-                f"{slug(key)}-{name}",
+        items = [f"<li>{escape(sentence)}</li>" for sentence in sentences]
+        html = f"<ul>{''.join(items[:_OPEN_CAVEATS])}</ul>"
+        if further := items[_OPEN_CAVEATS:]:
+            html += (
+                f"<details><summary>{len(further)} more</summary>"
+                f"<ul>{''.join(further)}</ul></details>"
             )
-            for key, (title, of) in zip(one.shown, estimates.items(), strict=True)
-        )
-        if one.improvements:
-            picture = partial(
-                aggregate_figures.improvements, one.improvements, styles, one.baseline
-            )
-            drawn += self._figure(picture, f"improvement-{name}")
-        picture = partial(aggregate_figures.profiles, taus, profiles, styles, unit)
-        drawn += self._figure(picture, f"profile-{name}")
-        xlabel = "training steps" if one.same_budget else "share of training (%)"
-        lines = [
-            charts.Line(label, styles[label], one.steps, one.curve(label)) for label in one.scores
-        ]
-        chart = Chart(
-            f"iqm-curve-{name}", f"{algorithm_name(name)}: IQM of {len(one.tasks)} tasks",
-            unit, lines, xlabel,
-        )  # fmt: skip
-        head = f"<h3>{escape(algorithm_name(name))}</h3>" if named else ""
-        readings = "; ".join(
-            f"{stats.AGGREGATES[key].label}: {stats.AGGREGATES[key].reading}" for key in one.shown
-        )
-        caption = (
-            f"{one.unit[0].upper()}{one.unit[1:]} on {', '.join(one.tasks)}. {readings}. "
-            f"Intervals: {stats.CONFIDENCE:.0%}, stratified bootstrap over seeds, "
-            f"{stats.RESAMPLES:,} draws; with fewer than two seeds on any task there is none. "
-            f"Baseline: {one.baseline}. {' '.join(one.left_out)}"
-        ).replace("95%", "95 %")
-        return (
-            f'{head}<div class="charts">{self._chart(chart)}{drawn}</div>'
-            f"{self._table(run_tables.aggregates(one, estimates), 'words tight')}"
-            f'<p class="caption">{escape(caption)}</p>'
-        )
+        return f'<div class="caveats"><h2 id="caveats">Caveats</h2>{html}</div>'
+
+    def _all_tasks(self) -> str:
+        several = len(self.combined.scores) > 1
+        html = ""
+        for scores in self.combined.scores:
+            head = f"<h3>{escape(algorithm_name(scores.algorithm))}</h3>" if several else ""
+            html += head + aggregates_html(scores, self.files, self.styles)
+        return html
 
     def _learning(self) -> str:
-        drawn = [self._chart(chart) for chart in self._score_charts().values()]
-        words = dict.fromkeys(score_words(section) for section in self.sections)
-        captions = " ".join(words) if len(words) == 1 else " ".join(
-            f"{section.name}: {score_words(section)}" for section in self.sections
-        )  # fmt: skip
-        table = run_tables.results(self.sections)
+        charts_html = "".join(self.files.chart(chart) for chart in self._score_charts().values())
+        captions = list(dict.fromkeys(score_words(section) for section in self.sections))
+        if len(captions) > 1:
+            captions = [f"{section.name}: {score_words(section)}" for section in self.sections]
+        captions.append(self._interval_words())
+        table = run_tables.results_table(self.sections)
+        table_html = self.files.table(table, "words tight results")
         return (
-            f'<div class="charts">{"".join(drawn)}</div>'
-            f'<p class="caption">{escape(captions)} {escape(self._interval_words())}</p>'
-            f"{_folded(self._table(table, 'words tight results'), len(table), 'Final numbers')}"
-            '<p class="caption">At the end: means over the finished seeds, with 95 % intervals '
-            "of the mean (Student's t).</p>"
+            f'<div class="charts">{charts_html}</div>'
+            f'<p class="caption">{escape(" ".join(captions))}</p>'
+            f"{_folded(table_html, len(table), 'Final numbers')}"
+            '<p class="caption">Numbers at the end: means over the finished seeds, with 95 % '
+            "intervals of the mean (Student's t).</p>"
         )
 
     def _interval_words(self) -> str:
         seeds = [len(variant.runs) for section in self.sections for variant in section.variants]
         if max(seeds) == 1:
             return "One seed for each variant, so there is no interval to show."
-        told = "Thick: mean of the seeds, where every seed has a value."
-        crowd = max(len(section.variants) for section in self.sections) > charts.CROWD
-        if min(seeds) <= charts.SEEDS:
-            told += " Thin: each seed" + (
-                f", where there are at most {charts.CROWD} variants." if crowd else "."
+        sentences = ["Thick: mean of the seeds, where every seed has a value."]
+        if min(seeds) <= charts.MAX_SEED_LINES:
+            most_variants = max(len(section.variants) for section in self.sections)
+            sentences.append(
+                f"Thin: each seed, in charts of at most {charts.MAX_VARIANTS_WITH_SEEDS} variants."
+                if most_variants > charts.MAX_VARIANTS_WITH_SEEDS
+                else "Thin: each seed."
             )
-        if max(seeds) >= charts.BAND_SEEDS:
-            told += " Shaded: 95 % interval of the mean (Student's t), which with few seeds may "
-            told += "reach beyond the picture."
-        if min(seeds) < charts.BAND_SEEDS:
-            told += f" With fewer than {charts.BAND_SEEDS} seeds no interval is drawn."
+        if max(seeds) >= charts.MIN_BAND_SEEDS:
+            sentences.append(
+                "Shaded: 95 % interval of the mean (Student's t), which with few seeds may reach "
+                "beyond the chart."
+            )
+        if min(seeds) < charts.MIN_BAND_SEEDS:
+            sentences.append(f"With fewer than {charts.MIN_BAND_SEEDS} seeds no interval is drawn.")
         if self.curves:
             methods = ", ".join(dict.fromkeys(curve.method for curve in self.curves))
-            told += f" Dotted: {methods}, as supplied with --curves; they are in no other number."
-        return told + " Dragging zooms, the legend hides variants."
+            sentences.append(f"Dotted: {methods}, from --curves; no other number includes them.")
+        sentences.append("Drag to zoom; click on the legend to hide variants.")
+        return " ".join(sentences)
 
     def _score_charts(self) -> dict[str, Chart]:
-        found = {}
+        score_charts = {}
         for section in self.sections:
             grid = section.grid()
             lines = [(v.label, grid, v.score_curve(grid)) for v in section.variants]
             lines += [(c.method, c.steps, c.scores) for c in self.curves if c.env == section.env]
-            found[section.name] = Chart(
+            score_charts[section.name] = Chart(
                 f"score-{slug(section.name)}", section.name, "score", self._lines(lines)
             )
-        return found
+        return score_charts
 
     def _lines(self, curves: Iterable[tuple[str, Any, FloatArray]]) -> list[charts.Line]:
-        """Return the lines of labels, steps and (seeds, steps) values; of those with any value."""
+        """Return lines from labels, steps and values, (seeds, steps); only those with a value."""
         return charts.uncrowded(
             [
-                charts.line(label, self.styles[label], steps, values)
+                charts.mean_line(label, self.styles[label], steps, values)
                 for label, steps, values in curves
                 if np.isfinite(values).any()
             ]
@@ -353,122 +246,114 @@ class _Report:
     def _health(self) -> str:
         parts = []
         for measure in HEALTH:
-            title, factor, drawn = MEASURES[measure].title, MEASURES[measure].factor, ""
+            title, factor, charts_html = MEASURES[measure].title, MEASURES[measure].factor, ""
             for section in self.sections:
                 curves = [(v.label, *v.health_curve(measure)) for v in section.variants]
                 lines = self._lines((name, at, factor * values) for name, at, values in curves)
                 if lines:
-                    drawn += self._chart(
+                    charts_html += self.files.chart(
                         Chart(f"{slug(title)}-{slug(section.name)}", section.name,
                               axis_label(section, measure), lines, from_zero=True)
                     )  # fmt: skip
-            if drawn:
-                parts.append(f'<h3>{title}</h3><div class="charts">{drawn}</div>')
+            if charts_html:
+                parts.append(f'<h3>{title}</h3><div class="charts">{charts_html}</div>')
         table = dormancy_table(self.sections)
         if table is not None:
             parts.append(
                 "<h3>Dormant neurons, predicted and measured</h3>"
-                f"{self._table(table, 'words tight')}"
+                f"{self.files.table(table, 'words tight')}"
                 f'<p class="caption">{escape(table.caption)}.</p>'
             )
-        received = "".join(
-            self._figure(
+        bars_html = "".join(
+            self.files.figure(
                 partial(figures.contributions, bars), f"contributions-{slug(section.name)}",
                 section.name,
             )
             for section in self.sections
             if (bars := contribution_bars(section))
         )  # fmt: skip
-        if received:
+        if bars_html:
             head = "<h3>What the next layer receives at the end</h3>"
-            parts.append(f'{head}<div class="charts">{received}</div>')
+            parts.append(f'{head}<div class="charts">{bars_html}</div>')
         if not parts:
-            return "<p>No run has a health stream, so nothing is known of it.</p>"
+            return "<p>No run has a health stream, so there is nothing to show.</p>"
         measured = escape(f"Measured on {representation_words(self.runs)}.")
         return f"<p>{measured}</p>{''.join(parts)}"
 
     def _densities(self) -> str:
-        shown: dict[str, str] = {}
+        by_algorithm: dict[str, str] = {}
         skipped = []
         for section in self.sections:
-            if section.algorithm in shown:
+            if section.algorithm in by_algorithm:
                 skipped.append(section.env)
                 continue
             rows = []
-            for place, of_variant in enumerate(densities(section), start=1):
-                whens = ["first", "last"] if len(of_variant) > 1 else ["last"]
-                drawn = (
-                    self._figure(
+            for number, variant_densities in enumerate(densities(section), start=1):
+                times = ["first", "last"] if len(variant_densities) > 1 else ["last"]
+                grids = (
+                    self.files.figure(
                         partial(figures.kde_grid, density.grid),
-                        f"kde-{slug(section.name)}-{place}-{when}",
+                        f"kde-{slug(section.name)}-{number}-{time}",
                         density.caption,
                     )
-                    for when, density in zip(whens, of_variant, strict=True)
+                    for time, density in zip(times, variant_densities, strict=True)
                 )
-                rows.append(f'<div class="grids">{"".join(drawn)}</div>')
+                rows.append(f'<div class="grids">{"".join(grids)}</div>')
             if rows:
-                shown[section.algorithm] = f"<h3>{escape(section.name)}</h3>{''.join(rows)}"
-        if not shown:
+                by_algorithm[section.algorithm] = f"<h3>{escape(section.name)}</h3>{''.join(rows)}"
+        if not by_algorithm:
             return ""
-        note = f"One task of each algorithm is shown; not {', '.join(skipped)}." if skipped else ""
-        return f"<p>{DENSITIES_TEXT} {escape(note)}</p>{''.join(shown.values())}"
+        text = DENSITIES_TEXT.format(layer="the representation")
+        if skipped:
+            text += f" One task of each algorithm is shown, without {', '.join(skipped)}."
+        return f"<p>{escape(text)}</p>{''.join(by_algorithm.values())}"
 
-    def _multiples(self) -> str:
+    def _small_multiples(self) -> str:
         by_algorithm: dict[str, dict[str, Chart]] = {}
         for section, chart in zip(self.sections, self._score_charts().values(), strict=True):
             by_algorithm.setdefault(section.algorithm, {})[section.env] = chart
         return "".join(
-            self._figure(
+            self.files.figure(
                 partial(
                     charts.small_multiples,
-                    [replace(chart, title=env) for env, chart in of_env.items()],
-                    self._legend(of_env.values()),
+                    [replace(chart, title=env) for env, chart in by_task.items()],
+                    self._legend(by_task.values()),
                 ),
                 f"tasks-{algorithm}",
                 f"{algorithm_name(algorithm)}: scores over training on every task",
                 kind="wide",
             )
-            for algorithm, of_env in by_algorithm.items()
-            if len(of_env) > 1
+            for algorithm, by_task in by_algorithm.items()
+            if len(by_task) > 1
         )  # fmt: skip
 
-    def _legend(self, shown: Iterable[Chart]) -> dict[str, VariantStyle]:
-        labels = {line.label for chart in shown for line in chart.lines}
+    def _legend(self, shown_charts: Iterable[Chart]) -> dict[str, VariantStyle]:
+        labels = {line.label for chart in shown_charts for line in chart.lines}
         return {label: style for label, style in self.styles.items() if label in labels}
 
-    def _what_was_run(self) -> str:
+    def _runs(self) -> str:
         runs = [run for section in self.sections for run in section.runs]
         defaults: dict[tuple[str, str], Mapping[str, Any]] = {}
         if self.default_of is not None:
             for section in self.sections:
                 key = section.algorithm, section.env
                 defaults[key] = self.default_of(*key)
-        table = self._table(run_tables.runs_table(runs, defaults), "words tight runs")
+        table = self.files.table(run_tables.runs_table(runs, defaults), "words tight runs")
         table = _folded(table, len(runs), f"All {len(runs)} runs")
-        each = "".join(
+        by_section = "".join(
             f"<details><summary>{escape(section.name)}: settings, versions, commands that repeat "
-            f"each run</summary>{what_was_run(section, self.default_of)}</details>"
+            f"each run</summary>{settings_html(section, self.default_of)}</details>"
             for section in self.sections
         )
-        return table + each
+        return table + by_section
 
     def _terms(self) -> str:
-        terms = terms_of(self.runs)
-        return terms_html(terms | _AGGREGATE_TERMS if self.combined.found else terms)
+        terms = run_terms(self.runs)
+        return terms_html(terms | MULTI_TASK_TERMS if self.combined.scores else terms)
 
 
 def _folded(table: str, rows: int, name: str) -> str:
-    """Return a table, behind its name if it is long."""
-    if rows <= _LONG:
+    """Return a table; a long one is folded behind its name."""
+    if rows <= _OPEN_ROWS:
         return table
     return f"<details><summary>{escape(name)}</summary>{table}</details>"
-
-
-def slug(text: str) -> str:
-    """Return text as the name of a file.
-
-    Examples:
-        >>> slug("DQN on minatar/space_invaders")
-        'dqn-on-minatar-space_invaders'
-    """
-    return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")

@@ -1,8 +1,7 @@
-"""The page of one of the paper's figures or tables, with its files, and the index of all."""
+"""The page of one of the paper's figures or tables, its files, and the index of all pages."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +11,16 @@ from typing import Any
 
 from hadamard import __version__
 from hadamard.report import compositions
-from hadamard.report.compositions import Drawing, counted, spanned
+from hadamard.report.compositions import Drawing
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw.pictures import write_figure
-from hadamard.report.measures import number
-from hadamard.report.pages.document import inline, write_document
-from hadamard.report.pages.tables import Table
-from hadamard.report.statistics import claims
-from hadamard.report.statistics.claims import Row
-from hadamard.report.statistics.decision import Verdict
+from hadamard.report.draw.svg import inline_svg
+from hadamard.report.pages.document import write_document
+from hadamard.report.pages.tables import Table, estimate_text
+from hadamard.report.statistics.claims import JudgedClaim, judge_claims
+from hadamard.report.statistics.judgement import Verdict
 from hadamard.report.statistics.panel import PanelRuns, steps_words
+from hadamard.text import count_range, counted
 
 _STYLE = """
 .claims td:nth-child(2), .claims td:last-child, .claims th:nth-child(2), .claims th:last-child,
@@ -38,7 +37,7 @@ _STYLE = """
 .cards p { margin: .2rem 0; font-size: .88rem; }
 .missing { color: var(--soft); font-style: italic; }
 """
-_KIND: Mapping[Verdict, str] = {
+_VERDICT_CLASSES: Mapping[Verdict, str] = {
     "supported": "yes",
     "not supported": "no",
     "undecided": "open",
@@ -47,7 +46,7 @@ _KIND: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index shows of a page."""
+    """The entry of a page in the index."""
 
     name: str
     place: str
@@ -58,52 +57,51 @@ class Entry:
 
 
 def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[str]) -> Entry:
-    """Write an experiment's figure, tables and page into a folder.
+    """Write an experiment's page, figure and tables into a folder.
 
-    ``index.html``; ``figure`` as SVG, PNG and PDF; ``numbers`` (the experiment's own table),
-    ``claims`` and whatever else the composition has, as CSV and LaTeX; ``curves.csv``, the
-    numbers behind the curves.
+    The page is ``index.html``. ``figure`` is written as SVG, PNG and PDF; the tables ``numbers``
+    (the experiment's own), ``claims`` and further ones of the composition as CSV and LaTeX;
+    ``curves.csv`` has the numbers behind the curves.
     """
     folder.mkdir(parents=True, exist_ok=True)
     experiment = drawing.experiment
-    judged = claims.rows(experiment, drawing.panels)
-    drawn = any(data.tasks for data in drawing.panels.values())
+    judged = judge_claims(experiment, drawing.panels)
     composed = compositions.compose(drawing)
-    picture = write_figure(composed.draw(), folder / "figure", pdf=True)
+    figure_svg = write_figure(composed.draw(), folder / "figure", pdf=True)
     tables = list(composed.tables)
     if judged:
         tables.append(claims_table(judged, experiment.place))
+    tables = [table for table in tables if len(table)]
     for table in tables:
-        if len(table):
-            table.write(folder)
+        table.write(folder)
     if composed.charts:
         (folder / "curves.csv").write_text(composed.curves_csv(), encoding="utf-8")
-    faults = [fault for data in drawing.panels.values() for fault in data.faults(composed.measures)]
     files = ["figure.svg", "figure.png", "figure.pdf"]
-    files += [f"{t.name}.{kind}" for t in tables if len(t) for kind in ("csv", "tex")]
+    files += [f"{table.name}.{suffix}" for table in tables for suffix in ("csv", "tex")]
     files += ["curves.csv"] if composed.charts else []
     body = [
         f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
         f"<p>In the paper: {escape(experiment.shows)}.</p>",
-        f"<figure>{inline(picture)}<figcaption>{escape(composed.caption)}</figcaption></figure>",
-        '<p class="files">' + "".join(f'<a href="{f}">{f}</a>' for f in files) + "</p>",
+        f"<figure>{inline_svg(figure_svg)}<figcaption>{escape(composed.caption)}</figcaption></figure>",
+        '<p class="files">' + "".join(f'<a href="{file}">{file}</a>' for file in files) + "</p>",
     ]
-    if faults:
-        listed = "".join(f"<li>{escape(fault)}</li>" for fault in dict.fromkeys(faults))
-        body.append(f'<div class="verdict sick"><h2>Mind this</h2><ul>{listed}</ul></div>')
+    caveats = [text for data in drawing.panels.values() for text in data.caveats(composed.measures)]
+    if caveats:
+        items = "".join(f"<li>{escape(caveat)}</li>" for caveat in dict.fromkeys(caveats))
+        body.append(f'<div class="verdict sick"><h2>Caveats</h2><ul>{items}</ul></div>')
     is_table = experiment.place.startswith("Table")
-    shown = [
-        f"<h2>{escape(_title(table))}</h2>{table.html('words')}"
+    tables_html = [
+        f"<h2>{escape(_table_title(table))}</h2>{table.html('words')}"
         for table in composed.tables
         if len(table)
     ]
     if is_table:
-        body += shown
+        body += tables_html
     if judged:
         body.append("<h2>What the paper claims, and what these runs say</h2>")
-        body.append(f"<p>{escape(_protocol(drawing, scale))}</p>{_claims_html(judged)}")
+        body.append(f"<p>{escape(_rule(drawing, scale))}</p>{_claims_html(judged)}")
     if not is_table:
-        body += shown
+        body += tables_html
     body.append(f"<h2>What was run</h2>{_what_was_run(drawing)}")
     body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
     lines = "\n".join(commands)
@@ -114,16 +112,18 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
         experiment.name,
         experiment.place,
         experiment.shows,
-        Counter(row.verdict for row in judged),
-        drawn,
+        Counter(claim.verdict for claim in judged),
+        any(data.tasks for data in drawing.panels.values()),
     )
 
 
 def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
-    """Write the page that shows every page of a folder, each with its thumbnail."""
+    """Write the page that links to the pages of all entries, each with a thumbnail."""
     cards = []
     for entry in entries:
-        verdicts = ", ".join(f"{entry.verdicts[v]} {v}" for v in _KIND if entry.verdicts[v])
+        verdicts = ", ".join(
+            f"{entry.verdicts[v]} {v}" for v in _VERDICT_CLASSES if entry.verdicts[v]
+        )
         state = f"<p>{verdicts}</p>" if entry.drawn else '<p class="missing">no runs yet</p>'
         cards.append(
             f'<a href="{entry.name}/index.html"><div class="picture"><img alt="" loading="lazy" '
@@ -139,53 +139,50 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
     return path
 
 
-def claims_table(rows: Sequence[Row], place: str) -> Table:
-    """Return claims, ours and verdicts, as a table for files."""
-    shown: dict[str, list[str]] = {
-        "claim": [row.text for row in rows],
-        "in the paper": [_paper(row) for row in rows],
-        "ours": [ours_words(row) for row in rows],
-        "verdict": [row.verdict for row in rows],
+def claims_table(claims: Sequence[JudgedClaim], place: str) -> Table:
+    """Return the claims with our numbers and the verdicts, as a table for files."""
+    text_columns: dict[str, list[str]] = {
+        "claim": [claim.text for claim in claims],
+        "in the paper": [_paper_text(claim) for claim in claims],
+        "ours": [our_text(claim) for claim in claims],
+        "verdict": [claim.verdict for claim in claims],
     }
     data: dict[str, list[Any]] = {
-        "algorithm": [row.algorithm for row in rows],
-        "claim": [row.text for row in rows],
-        "kind": [row.kind for row in rows],
-        "where": [row.where for row in rows],
-        "paper": [row.paper for row in rows],
-        "unit": [row.unit for row in rows],
-        "ours": [row.ours.value for row in rows],
-        "ours_low": [row.ours.low for row in rows],
-        "ours_high": [row.ours.high for row in rows],
-        "verdict": [row.verdict for row in rows],
-        "reason": [row.reason for row in rows],
+        "algorithm": [claim.algorithm for claim in claims],
+        "claim": [claim.text for claim in claims],
+        "kind": [claim.kind for claim in claims],
+        "where": [claim.where for claim in claims],
+        "paper": [claim.paper for claim in claims],
+        "unit": [claim.unit for claim in claims],
+        "ours": [claim.ours.value for claim in claims],
+        "ours_low": [claim.ours.low for claim in claims],
+        "ours_high": [claim.ours.high for claim in claims],
+        "verdict": [claim.verdict for claim in claims],
+        "reason": [claim.reason for claim in claims],
     }
-    return Table("claims", f"{place}: the paper's claims, and what our runs say", shown, data)
+    return Table(
+        "claims", f"{place}: the paper's claims, and what our runs say", text_columns, data
+    )
 
 
-def _paper(row: Row) -> str:
-    stated = "" if row.paper is None else f"{row.paper:g} {row.unit}, "
-    return f"{stated}{row.where}"
+def _paper_text(claim: JudgedClaim) -> str:
+    stated = "" if claim.paper is None else f"{claim.paper:g} {claim.unit}, "
+    return f"{stated}{claim.where}"
 
 
-def ours_words(row: Row) -> str:
-    """Write our number with its interval, in the unit of the claim."""
-    value, low, high = row.ours
-    if not math.isfinite(value):
-        return "–"
-    unit = " %" if row.unit.startswith(("%", "percent")) else ""
-    if not row.ours.has_interval:
-        return f"{number(value)}{unit} (no interval)"
-    return f"{number(value)}{unit} ({number(low)} to {number(high)})"
+def our_text(claim: JudgedClaim) -> str:
+    """Return our number with its interval, in the unit of the claim."""
+    unit = " %" if claim.unit.startswith(("%", "percent")) else ""
+    return estimate_text(claim.ours, unit=unit, no_interval=" (no interval)")
 
 
-def _claims_html(rows: Sequence[Row]) -> str:
+def _claims_html(claims: Sequence[JudgedClaim]) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "paper", "ours", "why"))
     lines = "".join(
-        f'<tr><td class="{_KIND[row.verdict]}"><strong>{row.verdict}</strong></td>'
-        f"<td>{escape(row.text)}</td><td>{escape(_paper(row))}</td>"
-        f"<td>{escape(ours_words(row))}</td><td>{escape(row.reason)}</td></tr>"
-        for row in rows
+        f'<tr><td class="{_VERDICT_CLASSES[claim.verdict]}"><strong>{claim.verdict}</strong></td>'
+        f"<td>{escape(claim.text)}</td><td>{escape(_paper_text(claim))}</td>"
+        f"<td>{escape(our_text(claim))}</td><td>{escape(claim.reason)}</td></tr>"
+        for claim in claims
     )
     return (
         f'<div class="scroll"><table class="words claims"><thead><tr>{head}</tr></thead>'
@@ -193,35 +190,37 @@ def _claims_html(rows: Sequence[Row]) -> str:
     )
 
 
-def _title(table: Table) -> str:
+def _table_title(table: Table) -> str:
     return table.caption.partition(": ")[2].capitalize() or table.caption
 
 
-def _protocol(drawing: Drawing, scale: str) -> str:
-    """Say whether verdicts are about the paper's protocol or another one."""
+def _rule(drawing: Drawing, scale: str) -> str:
+    """Return the rule for verdicts, with a warning if the runs follow another protocol."""
     rule = (
-        "Direction: the 95 % interval of the paired difference excludes 0. Size: the interval "
-        "contains the paper's number. Equality: it lies inside a margin chosen beforehand."
+        "A direction is supported if the 95 % interval of the paired difference lies on the "
+        "claimed side of 0, a size if the interval contains the paper's number, an equality if the "
+        "interval lies inside a margin chosen beforehand."
     )
     if scale == "paper" and all(data.end == data.panel.steps for data in drawing.panels.values()):
         return rule
     return (
-        f"{rule} These runs follow another protocol than the paper's (see What was run): a verdict "
-        "is about them; signs and orders may be compared with the paper, numbers hardly."
+        f"{rule} These runs follow another protocol than the paper's (see What was run), and the "
+        "verdicts are about these runs: signs and orders may be compared with the paper, sizes "
+        "less so."
     )
 
 
 def _what_was_run(drawing: Drawing) -> str:
-    published = {panel.algorithm: panel for panel in drawing.experiment.panels}
-    shown: dict[str, list[str]] = {}
+    paper_panels = {panel.algorithm: panel for panel in drawing.experiment.panels}
+    text_columns: dict[str, list[str]] = {}
     for algorithm, data in drawing.panels.items():
-        paper = published[algorithm]
-        runs = [run for tasks in data.complete.values() for of in tasks.values() for run in of]
+        paper = paper_panels[algorithm]
+        runs = [run for tasks in data.complete.values() for runs in tasks.values() for run in runs]
         cells = {
             "algorithm": algorithm_name(algorithm),
-            "tasks": _tasks(data),
-            "arms": ", ".join(data.shown) or "none",
-            "seeds": spanned(*data.seeds()),
+            "tasks": _tasks_text(data),
+            "arms": ", ".join(data.shown_labels) or "none",
+            "seeds": count_range(data.seeds(), "seed"),
             "budget": data.budget_words,
             "the paper": f"{counted(len(paper.tasks), 'task')}, {counted(paper.seeds, 'seed')}, "
             f"{steps_words(paper.steps)} steps",
@@ -229,11 +228,11 @@ def _what_was_run(drawing: Drawing) -> str:
             "commit": ", ".join(dict.fromkeys((run.commit or "–")[:9] for run in runs)),
         }
         for name, text in cells.items():
-            shown.setdefault(name, []).append(text)
-    return Table("runs", "", shown, shown).html("words")
+            text_columns.setdefault(name, []).append(text)
+    return Table("runs", "", text_columns, text_columns).html("words")
 
 
-def _tasks(data: PanelRuns) -> str:
+def _tasks_text(data: PanelRuns) -> str:
     if not data.tasks:
         return "none"
     if len(data.tasks) <= 8:

@@ -1,4 +1,4 @@
-"""Tables of results and of runs: what came out, what was run on what, and how to repeat it."""
+"""The tables of a report: final numbers, aggregates over tasks, and the runs."""
 
 from __future__ import annotations
 
@@ -9,121 +9,104 @@ from typing import Any
 import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import FloatArray, RunData, Section
+from hadamard.report.data.runs import RunData, Section
 from hadamard.report.measures import HEALTH, MEASURES, SCORES, number
-from hadamard.report.pages.comparison import command
-from hadamard.report.pages.reading import finite
-from hadamard.report.pages.tables import Table
-from hadamard.report.statistics.estimates import Estimate, mean_curve
-from hadamard.report.statistics.together import Together
+from hadamard.report.pages.run_settings import command
+from hadamard.report.pages.tables import Table, estimate_text
+from hadamard.report.statistics.estimates import Estimate, mean_estimate
+from hadamard.report.statistics.multi_task import MultiTaskScores
+from hadamard.report.statistics.task_scores import finite
+from hadamard.text import duration
 
-_SHOWN = ("score", *HEALTH, "steps_per_second")
-
-
-def mean_of(values: FloatArray, *, share: bool = False) -> Estimate:
-    """Return the mean of one number a seed, with Student's 95 % interval.
-
-    Of a share, the interval ends at 0 and 1.
-    """
-    if not values.size:
-        return Estimate(float("nan"), float("nan"), float("nan"))
-    mean, low, high = (float(bound[0]) for bound in mean_curve(values[:, None]))
-    return Estimate(mean, max(low, 0.0), min(high, 1.0)) if share else Estimate(mean, low, high)
+_SHOWN_MEASURES = ("score", *HEALTH, "steps_per_second")
 
 
-def told(estimate: Estimate, text: Callable[[float], str] = number) -> str:
-    """Write an estimate with its interval, – if there is none."""
-    value, low, high = estimate
-    if not math.isfinite(value):
-        return "–"
-    return f"{text(value)} ({text(low)} to {text(high)})" if math.isfinite(low) else text(value)
-
-
-def results(found: Sequence[Section]) -> Table:
+def results_table(sections: Sequence[Section]) -> Table:
     """Return the final numbers of every variant on every task."""
     data: dict[str, list[Any]] = {}
-    shown: dict[str, list[str]] = {}
+    text_columns: dict[str, list[str]] = {}
+    for section in sections:
+        for variant in section.variants:
+            names = {"task": section.env, "algorithm": section.algorithm, "variant": variant.label}
+            seeds, finished = len(variant.runs), len(variant.finished)
+            seeds_text = str(seeds) if seeds == finished else f"{finished} of {seeds}"
+            _append(text_columns, names | {"seeds": seeds_text})
+            score_of = SCORES[variant.score_kind].of
+            _append(data, names | {"score_of": score_of, "seeds": seeds, "finished": finished})
+            for key in _SHOWN_MEASURES:
+                measure, values = MEASURES[key], finite(variant.finals(key))
+                estimate = mean_estimate(values, share=measure.share)
+                _append(data, _bounds(key, estimate) | {f"{key}_seeds": int(values.size)})
+                if key == "steps_per_second":  # not compared, so it needs no interval
+                    estimate = Estimate(estimate.value, math.nan, math.nan)
+                _append(text_columns, {measure.column: estimate_text(estimate, measure.text)})
+    if len({section.algorithm for section in sections}) == 1:
+        del text_columns["algorithm"]
+    text_columns = {name: column for name, column in text_columns.items() if set(column) != {"–"}}
+    caption = "Final numbers: means over the finished seeds, with 95 % intervals (Student's t)"
+    return Table("results", caption, text_columns, data)
 
-    def add(columns: dict[str, list[Any]], name: str, value: Any) -> None:
+
+def _append(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
+    """Append the values of a row to columns, which are added where they are missing."""
+    for name, value in row.items():
         columns.setdefault(name, []).append(value)
 
-    for section in found:
-        for variant in section.variants:
-            for columns in (data, shown):
-                add(columns, "task", section.env)
-                add(columns, "algorithm", section.algorithm)
-                add(columns, "variant", variant.label)
-            seeds, finished = len(variant.runs), len(variant.finished)
-            add(shown, "seeds", str(seeds) if seeds == finished else f"{finished} of {seeds}")
-            add(data, "score_of", SCORES[variant.score_kind].of)
-            add(data, "seeds", seeds)
-            add(data, "finished", finished)
-            for measure in _SHOWN:
-                text = MEASURES[measure].text
-                values = finite(variant.finals(measure))
-                estimate = mean_of(values, share=MEASURES[measure].share)
-                # The interval of what is not compared would only be in the way.
-                bare = measure == "steps_per_second"
-                add(shown, MEASURES[measure].column,
-                    told(Estimate(estimate.value, *2 * [math.nan]), text) if bare
-                    else told(estimate, text))  # fmt: skip
-                for bound, value in zip(Estimate._fields, estimate, strict=True):
-                    add(data, measure if bound == "value" else f"{measure}_{bound}", value)
-                add(data, f"{measure}_seeds", int(values.size))
-    several = len({section.algorithm for section in found}) > 1
-    if not several:
-        del shown["algorithm"]
-    shown = {name: column for name, column in shown.items() if set(column) != {"–"}}
-    caption = "Final numbers: means over the finished seeds, with 95 % intervals (Student's t)"
-    return Table("results", caption, shown, data)
+
+def _bounds(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """Return an estimate as columns: its name, and its name with _low and _high."""
+    value, low, high = estimate or (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def aggregates(one: Together, estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    """Return the aggregates of every variant; ``estimates[aggregate's label][variant]``."""
-    labels = list(one.scores)
-    differences, improvements = one.differences, one.improvements
-    without = dict.fromkeys(one.not_compared, "not compared") | {one.baseline: "baseline"}
-    shown = {
+def aggregates_table(
+    scores: MultiTaskScores, estimates: Mapping[str, Mapping[str, Estimate]]
+) -> Table:
+    """Return the aggregates of every variant.
+
+    ``estimates`` are by the head of the column and by variant, in the order of
+    ``scores.shown_aggregates``.
+    """
+    labels = list(scores.scores)
+    differences, improvements = scores.differences, scores.improvements
+    unmatched = dict.fromkeys(scores.not_compared, "not compared") | {scores.baseline: "baseline"}
+    text_columns = {
         "variant": labels,
-        **{name: [told(of[label]) for label in labels] for name, of in estimates.items()},
-        f"P(better than {one.baseline})": [
-            told(improvements[label]) if label in improvements else without[label]
+        **{
+            head: [estimate_text(by_label[label]) for label in labels]
+            for head, by_label in estimates.items()
+        },
+        f"P(better than {scores.baseline})": [
+            estimate_text(improvements[label]) if label in improvements else unmatched[label]
             for label in labels
         ],
     }
-    data: dict[str, list[Any]] = {
-        "algorithm": [one.algorithm] * len(labels),
-        "normalisation": [one.normalisation] * len(labels),
-        "tasks": [len(one.tasks)] * len(labels),
-        "variant": labels,
-        "runs": [sum(map(len, one.scores[label].values())) for label in labels],
-    }
-    for key, of in zip(one.shown, estimates.values(), strict=True):
-        for bound in Estimate._fields:
-            name = key if bound == "value" else f"{key}_{bound}"
-            data[name] = [getattr(of[label], bound) for label in labels]
-    for bound in Estimate._fields:
-        name = "improvement" if bound == "value" else f"improvement_{bound}"
-        data[name] = [
-            getattr(improvements[label], bound) if label in improvements else None
-            for label in labels
-        ]
-    for bound in Estimate._fields:
-        name = "difference" if bound == "value" else f"difference_{bound}"
-        data[name] = [
-            getattr(differences[label].estimate, bound) if label in differences else None
-            for label in labels
-        ]
-    data["against_baseline"] = [
-        differences[label].outcome if label in differences else without[label] for label in labels
-    ]
-    caption = f"{algorithm_name(one.algorithm)}, {len(one.tasks)} tasks: {one.unit}, 95 % intervals"
-    return Table(f"aggregates-{one.algorithm}", caption, shown, data)
+    data: dict[str, list[Any]] = {}
+    for label in labels:
+        row = {
+            "algorithm": scores.algorithm,
+            "normalization": scores.normalization,
+            "tasks": len(scores.tasks),
+            "variant": label,
+            "runs": sum(map(len, scores.scores[label].values())),
+        }
+        for key, by_label in zip(scores.shown_aggregates, estimates.values(), strict=True):
+            row |= _bounds(key, by_label[label])
+        row |= _bounds("improvement", improvements.get(label))
+        difference = differences.get(label)
+        row |= _bounds("difference", difference.estimate if difference else None)
+        row["against_baseline"] = difference.outcome if difference else unmatched[label]
+        _append(data, row)
+    caption = (
+        f"{algorithm_name(scores.algorithm)}, {len(scores.tasks)} tasks: {scores.unit}, "
+        "95 % intervals"
+    )
+    return Table(f"aggregates-{scores.algorithm}", caption, text_columns, data)
 
 
 def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any]) -> Table:
-    """Return one line a run."""
-    shown = {
+    """Return one row per run; ``defaults`` are specs by algorithm and environment."""
+    text_columns = {
         "variant": [run.label for run in runs],
         "algorithm": [run.algorithm for run in runs],
         "task": [run.env for run in runs],
@@ -137,16 +120,16 @@ def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any])
         MEASURES["steps_per_second"].column: [
             _or_dash(run.steps_per_second, number) for run in runs
         ],
-        "wall time": [_or_dash(run.seconds, _duration) for run in runs],
+        "wall time": [_or_dash(run.seconds, duration) for run in runs],
         "commit": [_short_commit(run.commit) for run in runs],
         "folder": [run.name for run in runs],
     }
     versions = dict.fromkeys(name for run in runs for name in run.versions)
     data: dict[str, list[Any]] = {
         "path": [str(run.path) for run in runs],
-        "algorithm": shown["algorithm"],
-        "task": shown["task"],
-        "variant": shown["variant"],
+        "algorithm": text_columns["algorithm"],
+        "task": text_columns["task"],
+        "variant": text_columns["variant"],
         "seed": [run.seed for run in runs],
         "finished": [run.finished for run in runs],
         "steps": [run.steps for run in runs],
@@ -166,19 +149,11 @@ def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any])
         **{f"version {name}": [run.versions.get(name, "") for run in runs] for name in versions},
         "command": [command(run, defaults.get((run.algorithm, run.env))) for run in runs],
     }
-    return Table("runs", "The runs", shown, data)
+    return Table("runs", "The runs", text_columns, data)
 
 
 def _or_dash(value: float, text: Callable[[float], str]) -> str:
     return text(value) if np.isfinite(value) else "–"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def _short_commit(commit: str | None) -> str:

@@ -1,16 +1,18 @@
-"""Tables, once for people and once for programs: HTML and LaTeX with words, CSV with all digits."""
+"""Tables in two forms: HTML and LaTeX with rounded numbers, CSV with all digits."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadamard.report.measures import number
 from hadamard.report.pages.document import columns_html
+from hadamard.report.statistics.estimates import Estimate
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -36,43 +38,45 @@ _TEX_CODES = str.maketrans(_TEX)
 
 @dataclass(frozen=True)
 class Table:
-    """A table under two sets of columns: as it is shown, and the numbers behind it."""
+    """A table with two sets of columns: the text to show, and the data behind it."""
 
     name: str
-    """Of its files."""
+    """The name of its files."""
     caption: str
-    shown: Mapping[str, Sequence[str]]
+    text: Mapping[str, Sequence[str]]
+    """Columns of text by their heads, for HTML and LaTeX."""
     data: Mapping[str, Sequence[Any]]
+    """Columns of values by their names, for CSV."""
 
     def __len__(self) -> int:
-        return len(next(iter(self.shown.values()), ()))
+        return len(next(iter(self.text.values()), ()))
 
     def write(self, folder: Path) -> None:
-        """Write it into a folder, as CSV and as LaTeX."""
+        """Write the table into a folder, as CSV and as LaTeX."""
         (folder / f"{self.name}.csv").write_text(self.csv(), encoding="utf-8")
         (folder / f"{self.name}.tex").write_text(self.tex(), encoding="utf-8")
 
     def html(self, kind: str = "words") -> str:
-        """Return it for the page."""
-        return columns_html(self.shown, kind)
+        """Return the table for a page; ``kind`` is its CSS class."""
+        return columns_html(self.text, kind)
 
     def csv(self) -> str:
-        """Return the numbers behind it; what is not known is an empty field."""
+        """Return the data as CSV; a missing value is an empty field."""
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(self.data)
         for row in zip(*self.data.values(), strict=True):
-            writer.writerow(["" if _unknown(cell) else cell for cell in row])
+            writer.writerow(["" if _is_missing(cell) else cell for cell in row])
         return buffer.getvalue()
 
     def tex(self) -> str:
-        """Return it as LaTeX that needs no package."""
-        head = " & ".join(escape_tex(name) for name in self.shown)
+        """Return the table as LaTeX that needs no package."""
+        head = " & ".join(escape_tex(name) for name in self.text)
         lines = [
             " & ".join(escape_tex(cell) for cell in row) + r" \\"
-            for row in zip(*self.shown.values(), strict=True)
+            for row in zip(*self.text.values(), strict=True)
         ]
-        alignment = "l" + "r" * (len(self.shown) - 1)
+        alignment = "l" + "r" * (len(self.text) - 1)
         return "\n".join(
             [
                 r"\begin{table}",
@@ -91,8 +95,30 @@ class Table:
         )
 
 
+def estimate_text(
+    estimate: Estimate,
+    write: Callable[[float], str] = number,
+    *,
+    unit: str = "",
+    no_interval: str = "",
+) -> str:
+    """Return an estimate with its interval as text, – if it has no value.
+
+    ``no_interval`` follows the value if there is no interval.
+
+    Examples:
+        >>> estimate_text(Estimate(12.0, 3.5, 20.25), unit=" %")
+        '12 % (3.50 to 20.2)'
+    """
+    value, low, high = estimate
+    if not math.isfinite(value):
+        return "–"
+    interval = f" ({write(low)} to {write(high)})" if estimate.has_interval else no_interval
+    return f"{write(value)}{unit}{interval}"
+
+
 def escape_tex(text: str) -> str:
-    r"""Return text that LaTeX prints as it is.
+    r"""Return text with LaTeX's special characters escaped.
 
     Examples:
         >>> escape_tex("50 % of a_b & {c}")
@@ -101,5 +127,5 @@ def escape_tex(text: str) -> str:
     return text.translate(_TEX_CODES)
 
 
-def _unknown(cell: Any) -> bool:
+def _is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and not math.isfinite(cell))

@@ -1,4 +1,4 @@
-"""What the runs say of the paper's sentences and numbers, by the project's one rule."""
+"""Verdicts on the paper's claims and numbers from our runs, by the rule in `judgement`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hadamard.report.data.runs import FloatArray
-from hadamard.report.statistics import decision
-from hadamard.report.statistics.decision import Judgement
-from hadamard.report.statistics.estimates import Estimate
-from hadamard.report.statistics.panel import SCORE, ByTask, PanelRuns, generator
+from hadamard.report.statistics.difference import Unit, difference, level
+from hadamard.report.statistics.estimates import Estimate, report_generator
+from hadamard.report.statistics.judgement import (
+    Judgement,
+    Verdict,
+    judge_direction,
+    judge_equality,
+    judge_size,
+)
+from hadamard.report.statistics.panel import SCORE, PanelRuns, ValuesByTask
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Claim, Experiment, Stated
 
-UNMEASURED: decision.Verdict = "undecided"
-
 
 @dataclass(frozen=True)
-class Row:
-    """One claim, what our runs give for it, and the verdict."""
+class JudgedClaim:
+    """One claim of the paper, our number for it, and the verdict."""
 
     algorithm: str
     text: str
@@ -32,101 +36,102 @@ class Row:
     kind: str
     """direction, size or equality."""
     paper: float | None
-    """The number the paper states, of a size."""
+    """The number that the paper states; None if the claim is no size."""
     unit: str
-    """Of the number: ours is in the paper's."""
+    """The unit of both numbers."""
     ours: Estimate
-    verdict: decision.Verdict
+    verdict: Verdict
     reason: str
 
 
-_NOTHING = Estimate(math.nan, math.nan, math.nan)
+_NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan)
 
 
-def rows(experiment: Experiment, panels: Mapping[str, PanelRuns]) -> list[Row]:
-    """Judge every claim of an experiment, sentences first, then numbers."""
-    judged = [_claim(claim, panels[claim.algorithm]) for claim in experiment.claims]
-    return judged + [_stated(stated, panels[stated.algorithm]) for stated in experiment.stated]
+def judge_claims(experiment: Experiment, panels: Mapping[str, PanelRuns]) -> list[JudgedClaim]:
+    """Judge every claim of an experiment: first sentences, then stated numbers."""
+    judged = [_judge_sentence(claim, panels[claim.algorithm]) for claim in experiment.claims]
+    return judged + [
+        _judge_number(stated, panels[stated.algorithm]) for stated in experiment.stated
+    ]
 
 
-def _claim(claim: Claim, data: PanelRuns) -> Row:
+def _judge_sentence(claim: Claim, data: PanelRuns) -> JudgedClaim:
     kind = "equality" if claim.kind == "equal" else "direction"
     in_percent = claim.against is not None and (claim.by > 0 or claim.measure == SCORE)
-    unit = "percent" if in_percent else "points"
+    unit: Unit = "percent" if in_percent else "points"
 
-    def row(ours: Estimate, judgement: Judgement) -> Row:
-        return Row(
+    def judged(ours: Estimate, judgement: Judgement) -> JudgedClaim:
+        return JudgedClaim(
             claim.algorithm, claim.text, claim.where, kind, None, unit, ours,
             judgement.verdict, judgement.reason,
         )  # fmt: skip
 
     names = [arm for arm in (claim.arm, claim.against) if arm is not None]
     if missing := _missing(names, claim.measure, data):
-        return row(_NOTHING, Judgement(UNMEASURED, missing))
+        return judged(_NO_ESTIMATE, Judgement("undecided", missing))
     ours = data.finals(claim.measure)[claim.arm.label]
     aggregation = data.aggregations(claim.measure)[0]
     if claim.since is not None:
         before = data.at(claim.measure, claim.since * data.end)[claim.arm.label]
-        both = [task for task in ours if task in before]
-        if not both:
-            return row(_NOTHING, Judgement(UNMEASURED, "no value was measured that early"))
-        found = decision.difference(
-            _only(ours, both), _only(before, both), aggregation, rng=generator()
+        shared = [task for task in ours if task in before]
+        if not shared:
+            no_value = Judgement("undecided", "no value was measured that early")
+            return judged(_NO_ESTIMATE, no_value)
+        result = difference(
+            _select(ours, shared), _select(before, shared), aggregation, rng=report_generator()
         )
     elif claim.against is None:
-        found = decision.level(ours, aggregation, rng=generator())
+        result = level(ours, aggregation, rng=report_generator())
     else:
         theirs = data.finals(claim.measure)[claim.against.label]
-        found = decision.difference(
-            ours, theirs, aggregation, unit="percent" if in_percent else "points", rng=generator()
-        )
+        result = difference(ours, theirs, aggregation, unit=unit, rng=report_generator())
     if claim.kind == "equal":
         margin = claim.by if in_percent else claim.by / 100
-        found = dataclasses.replace(found, of="change")  # a level is compared with 0
-        return row(found.estimate, decision.judge_equality(found, margin))
-    return row(found.estimate, decision.judge_direction(found, claim.kind, beyond=claim.by))
+        # A level equals 0 if its difference from 0 does.
+        result = dataclasses.replace(result, kind="difference")
+        return judged(result.estimate, judge_equality(result, margin))
+    return judged(result.estimate, judge_direction(result, claim.kind, margin=claim.by))
 
 
-def _stated(stated: Stated, data: PanelRuns) -> Row:
-    measure = _READ_FROM.get(stated.measure, stated.measure)
+def _judge_number(stated: Stated, data: PanelRuns) -> JudgedClaim:
+    measure = _SOURCE_MEASURES.get(stated.measure, stated.measure)
 
-    def row(ours: Estimate, judgement: Judgement) -> Row:
+    def judged(ours: Estimate, judgement: Judgement) -> JudgedClaim:
         against = f" against {stated.against.label}" if stated.against is not None else ""
-        words = f"{stated.arm.label}{against}: {_MEASURES.get(stated.measure, stated.measure)}"
-        return Row(
-            stated.algorithm, words, stated.where, "size", stated.value, stated.unit, ours,
+        text = f"{stated.arm.label}{against}: {_MEASURE_NAMES.get(stated.measure, stated.measure)}"
+        return JudgedClaim(
+            stated.algorithm, text, stated.where, "size", stated.value, stated.unit, ours,
             judgement.verdict, judgement.reason,
         )  # fmt: skip
 
     names = [arm for arm in (stated.arm, stated.against) if arm is not None]
     if missing := _missing(names, measure, data):
-        return row(_NOTHING, Judgement(UNMEASURED, missing))
+        return judged(_NO_ESTIMATE, Judgement("undecided", missing))
     ours = data.finals(measure)[stated.arm.label]
     aggregation = data.aggregations(measure)[0]
     if stated.measure == "time":
         assert stated.against is not None
-        found = decision.level(
-            _slowdown(ours, data.finals(measure)[stated.against.label]), "mean", rng=generator()
-        )
+        slowdown = _slowdown(ours, data.finals(measure)[stated.against.label])
+        result = level(slowdown, "mean", rng=report_generator())
     elif stated.against is None:
-        found = decision.level(ours, aggregation, rng=generator())
+        result = level(ours, aggregation, rng=report_generator())
     else:
         theirs = data.finals(measure)[stated.against.label]
-        found = decision.difference(ours, theirs, aggregation, unit="percent", rng=generator())
+        result = difference(ours, theirs, aggregation, unit="percent", rng=report_generator())
     if stated.measure == "relative":  # 1.17 of the baseline is a change of 17 %
-        judgement = decision.judge_size(found, 100 * (stated.value - 1))
-        return row(Estimate(*(1 + bound / 100 for bound in found.estimate)), judgement)
-    return row(found.estimate, decision.judge_size(found, stated.value))
+        judgement = judge_size(result, 100 * (stated.value - 1))
+        return judged(Estimate(*(1 + bound / 100 for bound in result.estimate)), judgement)
+    return judged(result.estimate, judge_size(result, stated.value))
 
 
-# What is read from the runs for measures that are made of others.
-_READ_FROM = {
+# The measures of the runs from which other measures are computed.
+_SOURCE_MEASURES = {
     "change": SCORE,
     "relative": SCORE,
     "time": "steps_per_second",
     "dormancy_change": "dormant_fraction",
 }
-_MEASURES = {
+_MEASURE_NAMES = {
     "score": "score",
     "change": "change of the score",
     "relative": "score",
@@ -143,10 +148,10 @@ def _missing(arms: Sequence[Arm], measure: str, data: PanelRuns) -> str:
     return f"not measured: {', '.join(lacking)}" if lacking else ""
 
 
-def _only(values: ByTask, tasks: Sequence[str]) -> ByTask:
+def _select(values: ValuesByTask, tasks: Sequence[str]) -> ValuesByTask:
     return {task: values[task] for task in tasks}
 
 
-def _slowdown(ours: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray]) -> ByTask:
-    """Return how many times as long a run of ours takes, by task; of each seed of ours."""
+def _slowdown(ours: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray]) -> ValuesByTask:
+    """Return how many times as long each of our runs takes as the mean of theirs, by task."""
     return {task: np.asarray(theirs[task].mean() / ours[task]) for task in ours if task in theirs}

@@ -1,0 +1,1 @@
+"""How learning is made fast: graphs and compilation, flat weights, optimizers, GPU kernels."""

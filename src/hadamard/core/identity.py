@@ -1,0 +1,235 @@
+"""What a run is: the settings that make its experiment, its variant, its label and its folder.
+
+Settings are by their dotted names here, see `core.config.flattened`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hadamard.core import discover, remedies, renamed
+from hadamard.text import unknown
+
+Settings = Mapping[str, Any]
+
+PLACE = ("env", "seed", "run_dir", "device")
+"""On which environment and from which seed a run is trained, where, and on what."""
+VARIANT = ("net.layer", "net.activation", "net.norm", "remedy")
+"""What makes a variant; the settings of its remedies belong to it too, see `is_variant_setting`."""
+REQUIRED = ("env", "seed", *VARIANT[:3], "train.steps", VARIANT[3])
+"""What the settings of every run must have."""
+RESTART = ("run_dir", "device", "train.until")
+"""What may differ between two starts of one run."""
+_TRAINING = ("train.steps", "train.atari_reset")
+"""The settings of the training loop that are part of the experiment; others only write or hurry."""
+
+
+def experiment(settings: Settings) -> dict[str, Any]:
+    """Return the settings that make the experiment: not the seed, nor what is written where."""
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if name not in PLACE and (not name.startswith("train.") or name in _TRAINING)
+    }
+    end = horizon(settings)
+    return {**kept, "train.until": end if end < settings["train.steps"] else 0}
+
+
+def horizon(settings: Settings) -> int:
+    """Return the step at which a run ends: its budget, or the earlier step it is stopped at."""
+    until, budget = settings.get("train.until"), int(settings["train.steps"])
+    if isinstance(until, bool) or not isinstance(until, int) or until <= 0:
+        return budget
+    return min(until, budget)
+
+
+def changed(old: Settings, new: Settings) -> list[str]:
+    """Name the settings of the experiment in which two runs differ, of those that both record."""
+    before, after = experiment(old), experiment(new)
+    return [name for name in before if name in after and before[name] != after[name]]
+
+
+def differing(runs: Sequence[Settings]) -> list[str]:
+    """Name the settings of the experiment in which any of the runs differ.
+
+    A run from before a setting was added does not record it, and so does not differ in it.
+    """
+    recorded: dict[str, list[Any]] = {}
+    for settings in runs:
+        for name, value in experiment(settings).items():
+            recorded.setdefault(name, []).append(value)
+    return [
+        name for name, values in recorded.items() if any(value != values[0] for value in values)
+    ]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant that experiments compare."""
+
+    name: str
+    """On the command line, and in the names of folders."""
+    label: str
+    """In tables and figures."""
+    settings: Mapping[str, Any]
+    """What it changes in an algorithm's settings."""
+
+
+_RELU = {"net.layer": "plain", "net.activation": "relu"}
+_TANH = {"net.layer": "plain", "net.activation": "tanh"}
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("baseline", "baseline", {}),
+        Variant("relu", "ReLU", _RELU),
+        Variant("tanh", "tanh", _TANH),
+        Variant("tanh+layernorm", "tanh + LayerNorm", {**_TANH, "net.norm": "layer"}),
+        Variant("hr", "HR", {"net.layer": "hadamard"}),
+        Variant("tanh+hr", "tanh + HR", {**_TANH, "net.layer": "hadamard"}),
+        Variant("relu+hr", "ReLU + HR", {**_RELU, "net.layer": "hadamard"}),
+        Variant("2hr", "tanh + 2HR", {**_TANH, "net.layer": "hadamard2"}),
+        Variant("widened", "tanh, widened", {**_TANH, "net.layer": "widened"}),
+        Variant("crelu", "CReLU", {**_RELU, "net.layer": "crelu"}),
+        Variant("redo", "ReLU + ReDo", {**_RELU, "remedy": "redo"}),
+    )
+}
+"""The variants that have a name."""
+
+_ACTIVATIONS = {"relu": "ReLU", "elu": "ELU", "gelu": "GELU", "silu": "SiLU"}
+# In the order in which variants are listed: ordinary layers first.
+_LAYERS = {
+    "plain": "{}",
+    "layernorm": "{} + LayerNorm",
+    "crelu": "{}, both signs",
+    "widened": "{}, widened",
+    "hadamard": "{} + HR",
+    "hadamard2": "{} + 2HR",
+}
+_NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
+
+
+def variant(name: str) -> dict[str, Any]:
+    """Return what a named variant changes.
+
+    Examples:
+        >>> variant("tanh+hr")
+        {'net.layer': 'hadamard', 'net.activation': 'tanh'}
+    """
+    if name not in VARIANTS:
+        raise ValueError(unknown("variant", name, VARIANTS))
+    return dict(VARIANTS[name].settings)
+
+
+def label(settings: Settings, *, with_norm: bool) -> str:
+    """Write a run's variant in words; its norm only ``with_norm``, where runs differ in it.
+
+    Examples:
+        >>> plain = {"net.layer": "plain", "net.activation": "tanh", "net.norm": "layer"}
+        >>> label({**plain, "remedy": "redo"}, with_norm=True)
+        'tanh + LayerNorm + ReDo'
+    """
+    layer, activation = settings["net.layer"], settings["net.activation"]
+    if (layer, activation) == ("crelu", "relu"):
+        words = "CReLU"
+    else:
+        pattern = _LAYERS.get(layer, f"{{}} + {layer}")
+        words = pattern.format(_ACTIVATIONS.get(activation, activation))
+    if with_norm:
+        norm = settings["net.norm"]
+        words = _NORMS.get(norm, f"{{}} + {norm}").format(words)
+    titles = [
+        discover.title(discover.REMEDIES, name) for name in remedies.chosen(settings["remedy"])
+    ]
+    return " + ".join([words, *titles])
+
+
+def order(settings: Settings) -> tuple[Any, ...]:
+    """Return what variants are sorted by: ordinary layers first, then without remedy or norm."""
+    layers = list(_LAYERS)
+    layer = settings["net.layer"]
+    return (
+        layers.index(layer) if layer in layers else len(layers),
+        settings["remedy"] != "none",
+        settings["net.norm"] != "none",
+        settings["net.activation"],
+    )
+
+
+def ordinary(settings: Settings) -> bool:
+    """Tell whether a run has ordinary layers and no remedy: what others are compared with."""
+    return bool(settings["net.layer"] == "plain" and settings["remedy"] == "none")
+
+
+def is_variant_setting(name: str) -> bool:
+    """Tell whether a setting makes a variant: the network's, or those of a remedy.
+
+    Examples:
+        >>> [is_variant_setting(name) for name in ("net.layer", "redo.tau", "net.width")]
+        [True, True, False]
+    """
+    section, dot, _ = name.partition(".")
+    return name in VARIANT or (bool(dot) and section not in ("algo", "net", "train"))
+
+
+def without_unused(changes: Settings) -> dict[str, Any]:
+    """Return changes of settings without those of remedies that they do not choose.
+
+    Examples:
+        >>> without_unused({"redo.period": 20, "net.width": 16})
+        {'net.width': 16}
+    """
+    chosen = remedies.chosen(changes.get("remedy", "none"))
+    return {
+        name: value
+        for name, value in changes.items()
+        if name in VARIANT or not is_variant_setting(name) or name.partition(".")[0] in chosen
+    }
+
+
+_MOST_NAMED = 3
+"""Changed settings that the name of a folder spells out, at most."""
+
+
+def run_name(algorithm: str, env: str, words: Iterable[str], seed: int) -> str:
+    """Return the name of a run's folder; ``words`` say what it is between environment and seed.
+
+    Examples:
+        >>> run_name("pqn", "minatar/breakout", ["tanh+hr"], 3)
+        'pqn_minatar-breakout_tanh+hr_seed3'
+    """
+    return "_".join([algorithm, env.replace("/", "-"), *words, f"seed{seed}"])
+
+
+def default_run_name(algorithm: str, settings: Settings, defaults: Settings) -> str:
+    """Name a run's folder after its variant and what differs from its algorithm's defaults.
+
+    Many such settings are abbreviated to a checksum.
+    """
+    words = [settings["net.layer"], settings["net.activation"]]
+    words += [] if settings["net.norm"] == "none" else [settings["net.norm"]]
+    words += remedies.chosen(settings["remedy"])
+    # A run keeps its name however far it is trained for now.
+    named = (*PLACE, *VARIANT, "train.until")
+    changes = {
+        renamed.former(name): value
+        for name, value in settings.items()
+        if name not in named and value != defaults.get(name)
+    }
+    spelled = [setting_words(name, value) for name, value in changes.items()]
+    if len(spelled) > _MOST_NAMED or any("/" in word for word in spelled):
+        spelled = [f"{zlib.crc32(repr(sorted(changes.items())).encode()):08x}"]
+    return run_name(algorithm, settings["env"], [*words, *spelled], settings["seed"])
+
+
+def setting_words(name: str, value: Any, *, dashes: bool = False) -> str:
+    """Return how the name of a folder spells a setting, with ``dashes`` for underscores.
+
+    Examples:
+        >>> setting_words("algo.learning_rate", 0.001)
+        'learning_rate-0.001'
+    """
+    word = name.rpartition(".")[2].strip("_")
+    return f"{word.replace('_', '-') if dashes else word}-{value}"

@@ -1,0 +1,71 @@
+"""Remedies of a run: what its settings ``remedy`` and ``remedies`` say.
+
+A remedy is a module of `hadamard.plasticity`: its ``Config`` holds its settings, and its ``build``
+makes what is called after every update. A setting is known by its remedy's name and its own, such
+as ``redo.tau``; so is its option on the command line, ``--redo.tau``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from hadamard.core import discover
+from hadamard.text import unknown
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+def chosen(remedy: str) -> tuple[str, ...]:
+    """Return the names in the setting ``remedy``.
+
+    Examples:
+        >>> chosen("none"), chosen("redo")
+        ((), ('redo',))
+    """
+    return () if remedy == "none" else tuple(remedy.split(","))
+
+
+def kind(name: str) -> Any:
+    """Return a remedy's Config class."""
+    return discover.find(discover.REMEDIES, name, "remedy").Config
+
+
+def configs(remedy: str, settings: Settings) -> dict[str, Any]:
+    """Return the Config of each chosen remedy; a setting that is not given has its default."""
+    names = chosen(remedy)
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"--remedy {remedy} names {twice[0]} twice: leave one of them out")
+    for name in settings:
+        if name not in names:
+            raise ValueError(not_chosen(name, next(iter(settings[name]), "")))
+    return {name: _config(name, settings.get(name, {})) for name in names}
+
+
+def filled(remedy: str, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return all settings of each chosen remedy, those that are not given at their defaults.
+
+    Examples:
+        >>> filled("redo", {"redo": {"tau": 0.1}})
+        {'redo': {'tau': 0.1, 'period': 1000}}
+    """
+    found = configs(remedy, settings)
+    return {name: dataclasses.asdict(config) for name, config in found.items()}
+
+
+def not_chosen(name: str, setting: str) -> str:
+    """Say that a setting is of a remedy that is not chosen."""
+    return (
+        f"--{name}.{setting.replace('_', '-')} is a setting of the remedy {name}, which is not "
+        f"chosen: add --remedy {name}, or leave the setting out"
+    )
+
+
+def _config(name: str, settings: Mapping[str, Any]) -> Any:
+    config = kind(name)
+    known = [field.name for field in dataclasses.fields(config)]
+    for setting in settings:
+        if setting not in known:
+            raise ValueError(unknown(f"setting of {name}", setting, known))
+    return config(**settings)

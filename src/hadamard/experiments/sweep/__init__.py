@@ -1,0 +1,25 @@
+"""Sweeps: many runs, several at a time, on this machine, a Ray cluster or Slurm.
+
+    launchers.py   launch(jobs, options): checks the jobs and hands them to one of the launchers
+    options.py     where runs are trained, how many at once, and with which resources
+    queue.py       the launcher of this machine: which run starts when, and on which device
+    ray.py         the launcher of a Ray cluster
+    slurm.py       the launcher of a Slurm cluster
+    supervisor.py  starts the process of one run, and starts it again if it fails
+    worker.py      that process
+    transfer.py    jobs as text, for that process or another machine
+    status.py      what the files of a run say: its state, its progress, who trains it
+    outcome.py     how runs and sweeps ended
+    view.py        what the terminal shows meanwhile
+
+All that a sweep remembers is in the run folders, and beside each a log and, once a run has failed
+for good, a note of why (`.failed`). Launching the same jobs again skips the finished runs and
+continues the others.
+"""
+
+from __future__ import annotations
+
+from hadamard.experiments.sweep.launchers import launch
+from hadamard.experiments.sweep.options import Options
+
+__all__ = ["Options", "launch"]

@@ -1,0 +1,76 @@
+"""How the runs of a sweep ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hadamard.core.stopping import INTERRUPTED
+from hadamard.experiments.grid import Job
+from hadamard.text import counted
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    job: Job
+    state: Literal["finished", "interrupted", "failed"]
+    attempts: int = 0
+    log_tail: str = ""
+    """The end of a failed run's log."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a sweep ended: every job is in one of the lists."""
+
+    finished: tuple[Job, ...] = ()
+    failed: tuple[Outcome, ...] = ()
+    interrupted: tuple[Job, ...] = ()
+    """Stopped and saved."""
+    not_started: tuple[Job, ...] = ()
+    """The sweep was stopped before these began."""
+    queued: tuple[Job, ...] = ()
+    """Submitted to a cluster that trains them later."""
+    advice: str = "run the same command again to continue"
+    """How to continue where something is left to do."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that made the sweep."""
+        if self.failed:
+            return 1
+        return INTERRUPTED if self.interrupted or self.not_started else 0
+
+    def __str__(self) -> str:
+        lines = []
+        for outcome in self.failed:
+            attempts = f" after {counted(outcome.attempts, 'attempt')}" if outcome.attempts else ""
+            lines.append(f"\n{outcome.job.name} failed{attempts}; {outcome.job.log} ends:")
+            lines += [f"  {line}" for line in outcome.log_tail.splitlines()]
+        if lines:
+            lines.append("")
+        by_state = {
+            "finished": self.finished,
+            "failed": self.failed,
+            "stopped and saved": self.interrupted,
+            "not started": self.not_started,
+            "in the queue": self.queued,
+        }
+        counts = ", ".join(f"{len(jobs)} {state}" for state, jobs in by_state.items() if jobs)
+        advice = f"; {self.advice}" if self.exit_code else ""
+        return "\n".join([*lines, f"{counts or 'nothing to do'}{advice}"])
+
+
+def summarize(jobs: Sequence[Job], outcomes: Mapping[Path, Outcome]) -> Summary:
+    """Sort jobs by their outcomes, which are given by run folder; those without never started."""
+    ended = [outcomes[job.path] for job in jobs if job.path in outcomes]
+    return Summary(
+        finished=tuple(o.job for o in ended if o.state == "finished"),
+        failed=tuple(o for o in ended if o.state == "failed"),
+        interrupted=tuple(o.job for o in ended if o.state == "interrupted"),
+        not_started=tuple(job for job in jobs if job.path not in outcomes),
+    )

@@ -1,0 +1,151 @@
+"""The launcher of this machine: which run starts when, and on which device."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hadamard.core.cores import usable_cores
+from hadamard.core.stopping import stop_signals
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.options import RETRIES, Options
+from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
+from hadamard.experiments.sweep.supervisor import Supervisor
+from hadamard.experiments.sweep.view import JobStatus, View, live_view
+
+
+def launch_local(jobs: Sequence[Job], options: Options) -> Summary:
+    """Train all runs that are not finished in processes of this machine."""
+    return Queue(jobs, slots(jobs, options), options.retries).run(live_view)
+
+
+def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
+    """Return the environment variables of every run that can be trained at the same time."""
+    threads = thread_variables(options.threads)
+    devices = {job.spec.device for job in jobs}
+    if devices <= {"cpu"}:
+        count = options.jobs or max(usable_cores() // options.threads, 1)
+        return [{**threads, "CUDA_VISIBLE_DEVICES": ""}] * count
+    gpus = visible_gpus()
+    if not gpus or any(":" in device for device in devices):  # the jobs name their GPUs
+        return [threads] * (options.jobs or max(usable_cores() // options.threads, 1))
+    count = options.jobs or len(gpus) * options.per_gpu
+    return [{**threads, "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Return the environment variables that limit the threads of a process."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    named = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+    return named[:count] if named else [str(i) for i in range(count)]
+
+
+class Queue:
+    """Trains runs on this machine, one in each slot at a time.
+
+    Every run is a process of its own. If this process is killed the runs go on, and the next queue
+    waits for them instead of starting them again.
+
+    Args:
+        jobs: The runs, in the order in which they start. Finished ones are skipped.
+        slots: For every run at a time, the environment variables of its process.
+        retries: How often a failed run is started again.
+        stop_at_failure: Whether the first run that fails for good stops all others.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        slots: Sequence[Mapping[str, str]],
+        retries: int = RETRIES,
+        *,
+        stop_at_failure: bool = False,
+    ) -> None:
+        self.jobs, self.slots, self.retries = list(jobs), list(slots), retries
+        self.stop_at_failure = stop_at_failure
+        self.outcomes: dict[Path, Outcome] = {}
+        self.running: dict[Path, Supervisor] = {}
+        self.waiting: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._stopping = False
+        for job in self.jobs:
+            if job.finished:
+                self.outcomes[job.path] = Outcome(job, "finished")
+            else:
+                self.waiting.append(job)
+
+    def run(self, view: View) -> Summary:
+        """Train all runs.
+
+        SIGINT and SIGTERM make the runs save and end; a second SIGINT kills them.
+        """
+        threads = [
+            threading.Thread(target=self._fill_slot, args=(variables,), daemon=True)
+            for variables in self.slots
+        ]
+        with stop_signals() as stop_requested, view(self) as show:
+            try:
+                for thread in threads:
+                    thread.start()
+                while any(thread.is_alive() for thread in threads):
+                    if stop_requested() and not self._stopping:
+                        self.stop()
+                        print("stopping: waiting for the runs to save", file=sys.stderr, flush=True)
+                    show()
+                    time.sleep(0.2)
+                show()
+            except BaseException:
+                self.stop(signal.SIGKILL)
+                for thread in threads:
+                    thread.join()
+                raise
+        return summarize(self.jobs, self.outcomes)
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """Start no more runs, and ask those that are running to save and end."""
+        with self._lock:
+            self._stopping = True
+            running = list(self.running.values())
+        for supervisor in running:
+            supervisor.stop(signal_number)
+
+    def status(self, job: Job) -> JobStatus:
+        """Return the state of a job, and which attempt it is at."""
+        with self._lock:
+            if (outcome := self.outcomes.get(job.path)) is not None:
+                return JobStatus(outcome.state, outcome.attempts)
+            if (supervisor := self.running.get(job.path)) is not None:
+                return JobStatus("running", supervisor.attempt)
+        return JobStatus("waiting")
+
+    def _fill_slot(self, variables: Mapping[str, str]) -> None:
+        """Train one waiting run after another."""
+        while True:
+            with self._lock:
+                if self._stopping or not self.waiting:
+                    return
+                job = self.waiting.popleft()
+                supervisor = self.running[job.path] = Supervisor(job, variables, self.retries)
+            try:
+                outcome = supervisor.run()
+            except Exception as error:  # such as a full disk: the other runs go on
+                outcome = Outcome(job, "failed", supervisor.attempt, f"{error}")
+            with self._lock:
+                self.outcomes[job.path] = outcome
+                del self.running[job.path]
+            if outcome.state == "failed" and self.stop_at_failure:
+                self.stop()

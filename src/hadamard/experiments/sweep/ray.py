@@ -1,0 +1,213 @@
+"""The launcher of a Ray cluster: every run is a task, and all machines share the run folders.
+
+A task trains its run in a process of its own, as the queue of one machine does. If its worker or
+its whole machine dies, Ray starts the task elsewhere; there it waits for a process that may have
+survived, and continues from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hadamard.core.stopping import stop_signals
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.options import Options
+from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
+from hadamard.experiments.sweep.queue import thread_variables
+from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.supervisor import Supervisor, log_tail
+from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
+from hadamard.experiments.sweep.view import JobStatus, live_view
+
+SAVING_SECONDS = 60.0
+"""How long a stopped run may take to save."""
+
+
+class ClusterError(ConnectionError):
+    """A Ray cluster cannot be used; the message says what to do."""
+
+
+def launch_ray(jobs: Sequence[Job], options: Options) -> Summary:
+    """Train all runs that are not finished as tasks of a Ray cluster."""
+    connect(options)
+    import ray
+
+    tasks = RayTasks([with_absolute_path(job) for job in jobs], options)
+    try:
+        return tasks.run()
+    finally:
+        ray.shutdown()
+
+
+def connect(options: Options) -> None:
+    """Join the cluster at the address, or start one on this machine.
+
+    Raises:
+        ClusterError: The cluster did not answer in time.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("--launcher ray needs Ray: pip install 'hadamard-rl[sweep]'") from None
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = options.address or os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if address is None:
+        ray.init(address="local", num_cpus=options.jobs, include_dashboard=False, **quiet)
+        return
+    _check_cluster(address, options.timeout)
+    ray.init(address=address, **quiet)
+
+
+def _check_cluster(address: str, timeout: float) -> None:
+    """Refuse an address without a Ray cluster within the timeout; Ray itself tries for minutes."""
+    advice = (
+        "is the head node up (ray status), and can its port be reached from here? `ray start "
+        "--head` prints the address; without --address a cluster is started on this machine"
+    )
+    start = time.monotonic()
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"--address must be host:port, ray://host:port or auto, got {address!r}"
+            )
+        try:
+            socket.create_connection((host, int(port)), timeout).close()
+        except OSError as error:
+            raise ClusterError(f"no Ray cluster at {address} ({error}): {advice}") from None
+    # Something listens there. Only a connection shows whether it is Ray, so another process, which
+    # can be killed, tries to connect first.
+    script = (
+        f"import ray; ray.init(address={address!r}, log_to_driver=False, logging_level='error')"
+    )
+    left = max(timeout - (time.monotonic() - start), 1.0)
+    try:
+        trial = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=left,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"nothing at {address} answered as a Ray cluster within {timeout:g} s: {advice}"
+        ) from None
+    if trial.returncode != 0:
+        reason = (trial.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ClusterError(f"no Ray cluster at {address} ({reason}): {advice}")
+
+
+def train_in_task(job_text: str, environment: dict[str, str], retries: int) -> tuple[str, int, str]:
+    """Train a job's run on the machine of this task; returns the fields of its outcome."""
+    # Ray cancels a task by SIGINT, which processes in the background of a shell ignore otherwise.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    supervisor = Supervisor(job_from_text(job_text), environment, retries)
+    try:
+        outcome = supervisor.run()
+    except KeyboardInterrupt:  # the task is canceled
+        supervisor.stop_and_wait(SAVING_SECONDS)
+        return "interrupted", supervisor.attempt, ""
+    return outcome.state, outcome.attempts, outcome.log_tail
+
+
+class RayTasks:
+    """The runs of a sweep as tasks of the cluster that this process is connected to."""
+
+    def __init__(self, jobs: Sequence[Job], options: Options) -> None:
+        import ray
+
+        self.jobs, self.options = list(jobs), options
+        self.outcomes = {job.path: Outcome(job, "finished") for job in self.jobs if job.finished}
+        self.waiting = deque(job for job in self.jobs if job.path not in self.outcomes)
+        self.submitted: dict[Any, Job] = {}
+        """By the reference that Ray gave for each task."""
+        self.at_once = options.jobs or len(self.waiting)
+        self._task = ray.remote(train_in_task).options(
+            max_retries=max(options.retries, 1),
+            num_cpus=options.threads,
+            num_gpus=self._gpus_per_run(),
+        )
+
+    def _gpus_per_run(self) -> float:
+        import ray
+
+        may_use_gpu = any(job.spec.device != "cpu" for job in self.jobs)
+        has_gpus = may_use_gpu and ray.cluster_resources().get("GPU")
+        return 1 / self.options.per_gpu if has_gpus else 0.0
+
+    def run(self) -> Summary:
+        """Train all runs; SIGINT and SIGTERM make them save and end."""
+        import ray
+
+        with stop_signals() as stop_requested, live_view(self) as show:
+            while (self.waiting or self.submitted) and not stop_requested():
+                while self.waiting and len(self.submitted) < self.at_once:
+                    self._submit(self.waiting.popleft())
+                ready, _ = ray.wait(list(self.submitted), timeout=0.5)
+                for reference in ready:
+                    self._collect(reference)
+                show()
+            if self.submitted:
+                print("stopping: waiting for the runs to save", file=sys.stderr, flush=True)
+                self._stop()
+            show()
+        return summarize(self.jobs, self.outcomes)
+
+    def _submit(self, job: Job) -> None:
+        variables = thread_variables(self.options.threads)
+        reference = self._task.remote(job_to_text(job), variables, self.options.retries)
+        self.submitted[reference] = job
+
+    def _collect(self, reference: Any) -> None:
+        """Record the outcome of a task that has ended."""
+        import ray
+
+        job = self.submitted.pop(reference)
+        try:
+            state, attempts, tail = ray.get(reference)
+        except ray.exceptions.TaskCancelledError:
+            state, attempts, tail = "interrupted", 0, ""
+        except ray.exceptions.RayError as error:
+            state, attempts = "failed", 0
+            tail = "\n".join(filter(None, [log_tail(job), str(error).strip().splitlines()[-1]]))
+        if job.finished:
+            state = "finished"
+        self.outcomes[job.path] = Outcome(job, state, attempts, tail)
+
+    def _stop(self) -> None:
+        """Cancel all tasks, and wait until their runs have saved."""
+        import ray
+
+        for reference in reversed(self.submitted):
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(reference, force=False)
+        deadline = time.monotonic() + SAVING_SECONDS
+        paths = [job.path for job in self.submitted.values()]
+        while self.submitted and time.monotonic() < deadline:
+            ready, _ = ray.wait(list(self.submitted), timeout=0.5)
+            for reference in ready:
+                self._collect(reference)
+        while time.monotonic() < deadline and any(map(_is_training, paths)):
+            time.sleep(0.2)
+
+    def status(self, job: Job) -> JobStatus:
+        """Return the status of a job; while Ray has not reported its end, its folder says it."""
+        if (outcome := self.outcomes.get(job.path)) is not None:
+            return JobStatus(outcome.state, outcome.attempts)
+        return JobStatus("running" if run_state(job) == "running" else "waiting")
+
+
+def _is_training(path: Path) -> bool:
+    return training_process(path) is not None

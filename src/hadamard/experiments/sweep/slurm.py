@@ -1,0 +1,166 @@
+"""The launcher of a Slurm cluster, through submitit: the runs are a job array.
+
+A sweep submits its runs and returns. Launched again, it prints the state of all runs and submits
+those that ended before they finished or failed. A job near its time limit, or one that is
+preempted, saves its run and is queued again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hadamard.core.run import write_atomically
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.options import Options
+from hadamard.experiments.sweep.outcome import Outcome, Summary
+from hadamard.experiments.sweep.queue import thread_variables
+from hadamard.experiments.sweep.status import run_state
+from hadamard.experiments.sweep.supervisor import Supervisor
+from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
+from hadamard.text import counted
+
+SAVING_SECONDS = 120
+"""How long before its time limit, or its preemption, a job begins to save its run."""
+UNFINISHED_STATES = (
+    "PENDING", "RUNNING", "REQUEUED", "COMPLETING", "CONFIGURING", "SUSPENDED", "RESIZING",
+)  # fmt: skip
+"""States of a Slurm job that has not ended."""
+MAX_TIMEOUTS = 1_000
+"""How often a job may reach its time limit and be queued again."""
+
+
+class SlurmTask:
+    """What a Slurm job runs; submitit pickles it."""
+
+    def __init__(self, job_text: str, environment: dict[str, str], retries: int) -> None:
+        self.job_text, self.environment, self.retries = job_text, environment, retries
+        self.supervisor: Supervisor | None = None
+
+    def __call__(self) -> tuple[str, int, str]:
+        """Train the run; returns the fields of its outcome."""
+        self.supervisor = Supervisor(job_from_text(self.job_text), self.environment, self.retries)
+        outcome = self.supervisor.run()
+        return outcome.state, outcome.attempts, outcome.log_tail
+
+    def checkpoint(self) -> Any:
+        """Save, and return what the next job runs; submitit calls this before the time limit."""
+        from submitit.helpers import DelayedSubmission
+
+        if self.supervisor is not None:
+            self.supervisor.stop_and_wait(SAVING_SECONDS)
+        return DelayedSubmission(SlurmTask(self.job_text, self.environment, self.retries))
+
+
+def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
+    """Submit the runs that are not finished, failed or submitted already, and print all states."""
+    jobs = [with_absolute_path(job) for job in jobs]
+    submissions = Submissions(jobs[0].path.parent / ".slurm")
+    finished, failed, new, queued = [], [], [], []
+    for job in jobs:
+        state, slurm_state = run_state(job), submissions.state(job)
+        if state == "finished":
+            finished.append(job)
+        elif state == "running" or slurm_state in UNFINISHED_STATES:
+            queued.append(job)
+            print(f"{job.name}: {state if state == 'running' else (slurm_state or '').lower()}")
+        elif state == "failed":
+            failed.append(_failed_outcome(job))
+        else:
+            new.append(job)
+    if new:
+        names = submissions.submit(make_executor(submissions.folder, options), new, options)
+        submitted = f"submitted {counted(len(new), 'run')} as {', '.join(names)}"
+        print(f"{submitted}; run the same command again to see their states")
+    return Summary(
+        finished=tuple(finished),
+        failed=tuple(failed),
+        queued=(*queued, *new),
+        advice="remove the .failed file of a run to submit it again",
+    )
+
+
+def _failed_outcome(job: Job) -> Outcome:
+    failure = json.loads(job.failure.read_text())
+    return Outcome(job, "failed", failure["attempts"], failure["log"])
+
+
+def make_executor(folder: Path, options: Options) -> Any:
+    """Return submitit's executor with the resources of a run."""
+    submitit = import_submitit()
+    resources = options.slurm
+    try:
+        executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=MAX_TIMEOUTS)
+    except RuntimeError:
+        raise ValueError(
+            "--launcher slurm: there is no Slurm here (srun is not found). Call it on a login "
+            "node of the cluster, or use --launcher local or ray"
+        ) from None
+    memory = resources.memory_gb
+    executor.update_parameters(
+        job_name="hadamard",
+        time=resources.minutes,
+        partition=resources.partition,
+        account=resources.account,
+        cpus_per_task=resources.cpus,
+        gpus_per_node=resources.gpus or None,
+        mem=f"{memory * 1024:.0f}MB" if memory is not None else None,
+        array_parallelism=options.jobs or 256,
+        signal_delay_s=SAVING_SECONDS,
+        stderr_to_stdout=True,
+    )
+    return executor
+
+
+def import_submitit() -> Any:
+    """Return the module submitit, without its changes to the logging of this process."""
+    # Otherwise it closes every logging handler there is when it is imported.
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
+    try:
+        import submitit
+    except ImportError:
+        raise ImportError(
+            "--launcher slurm needs submitit: pip install 'hadamard-rl[sweep]'"
+        ) from None
+    return submitit
+
+
+class Submissions:
+    """Which Slurm job trains which run: a file beside submitit's own, next to the run folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "jobs.json"
+
+    @property
+    def job_ids(self) -> dict[str, str]:
+        """Slurm's job number of every run folder."""
+        try:
+            ids: dict[str, str] = json.loads(self.file.read_text())
+        except FileNotFoundError:
+            return {}
+        return ids
+
+    def state(self, job: Job) -> str | None:
+        """Return the state of a run's Slurm job, None if it has none or is finished."""
+        job_id = self.job_ids.get(str(job.path))
+        if job_id is None or job.finished:
+            return None
+        return str(import_submitit().SlurmJob(folder=self.folder, job_id=job_id).state)
+
+    def submit(self, executor: Any, jobs: Sequence[Job], options: Options) -> list[str]:
+        """Submit runs as one job array, and return Slurm's name of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        variables = thread_variables(max(options.threads, options.slurm.cpus))
+        tasks = [SlurmTask(job_to_text(job), variables, options.retries) for job in jobs]
+        try:
+            submitted = executor.submit_array(tasks)
+        except import_submitit().core.utils.FailedJobError as error:
+            raise OSError(f"Slurm did not take the runs: {error}") from error
+        pairs = zip(jobs, submitted, strict=True)
+        ids = {str(job.path): str(slurm_job.job_id) for job, slurm_job in pairs}
+        write_atomically(self.file, json.dumps({**self.job_ids, **ids}, indent=2) + "\n")
+        return sorted({name.partition("_")[0] for name in ids.values()})

@@ -1,0 +1,149 @@
+"""The process of one run, which every launcher starts and restarts.
+
+It trains a new run, or continues what the run folder holds. If another process already trains
+there (one whose launcher was killed), it waits for that process and then trains the rest. So a
+run that is started twice is still trained once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hadamard.core.config import RunSpec, from_dict
+from hadamard.core.run import InUse, Run, RunError
+from hadamard.core.stopping import INTERRUPTED
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.status import training_process
+from hadamard.experiments.sweep.supervisor import REFUSED, WORKER
+from hadamard.experiments.sweep.transfer import job_from_text
+
+FAILED = 1
+"""Exit code of a run that failed and may succeed when it is tried again."""
+
+
+class _Stopped(BaseException):
+    """SIGTERM arrived before training began, when there is nothing to save."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train the run of a job unless it is finished; returns the exit code."""
+    path, job_text = Path(arguments[0]), arguments[1]
+    signal.signal(signal.SIGTERM, _raise_stopped)
+    signal.signal(signal.SIGALRM, _send_sigterm)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning, which the supervisor handles
+    try:
+        while True:
+            _wait_for_others(path)
+            try:
+                return _train(path, job_text)
+            except InUse:
+                time.sleep(0.5)
+    except _Stopped:
+        signal.alarm(0)
+        return INTERRUPTED
+
+
+def _raise_stopped(_number: int, _frame: FrameType | None) -> None:
+    # Some libraries swallow every exception while they are imported: send the signal once more.
+    signal.alarm(1)
+    raise _Stopped
+
+
+def _send_sigterm(_number: int, _frame: FrameType | None) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _wait_for_others(path: Path) -> None:
+    """Wait until no other process trains in the run folder.
+
+    If this process is stopped meanwhile and the other one has no launcher left, the other one is
+    stopped too: nobody else could do so.
+    """
+    announced = False
+    try:
+        while (pid := training_process(path)) is not None:
+            if not announced:
+                print(f"waiting for process {pid}, which trains in {path}", flush=True)
+                announced = True
+            time.sleep(0.5)
+    except _Stopped:
+        signal.alarm(0)
+        pid = training_process(path)
+        if pid and _is_orphan(pid, path):
+            os.kill(pid, signal.SIGTERM)
+            while training_process(path) == pid:
+                time.sleep(0.1)
+        raise
+
+
+def _is_orphan(pid: int, path: Path) -> bool:
+    """Tell whether a process is a worker of this machine whose launcher is gone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:  # it runs on another machine, or this system has no /proc
+        return False
+    # When a launcher dies, another process becomes the parent of its runs.
+    parent = status.rpartition(")")[2].split()[1]
+    return WORKER in words and str(path) in words and parent not in words
+
+
+def _train(path: Path, job_text: str) -> int:
+    """Train the run or continue it, and return the exit code."""
+    job, started = job_from_text(job_text), (path / "config.json").exists()
+    if started and job.finished:
+        return 0
+    from hadamard.core.checkpoint import CheckpointError
+    from hadamard.envs.workers import EnvironmentFailure
+    from hadamard.training import start
+    from hadamard.training.trainer import Diverged, Interrupted
+
+    # Their messages say all there is to say: they are printed without a traceback.
+    explained = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
+    try:
+        if started:
+            # A run that is already past its new end has only to be closed there.
+            until = job.spec.train.until
+            summary = start.resume(
+                str(path), until=until and max(until, start.trained_steps(Run(path)))
+            )
+        else:
+            summary = start.train(job.algorithm, _with_algorithm_settings(job))
+    except Interrupted:
+        print("stopped and saved", flush=True)
+        return INTERRUPTED
+    except InUse:
+        raise
+    except (ValueError, ImportError, *explained) as error:
+        if not started and isinstance(error, RunError) and (path / "config.json").exists():
+            raise InUse(str(error)) from None  # another process started the run in the meantime
+        print(f"hadamard: {error}", flush=True)
+        permanent = isinstance(error, ValueError | ImportError | RunError)
+        if permanent and not (path / "config.json").exists():
+            return REFUSED
+        if not isinstance(error, explained):
+            traceback.print_exc()
+        return FAILED
+    print(f"done: {summary['steps']:,} steps", flush=True)
+    return 0
+
+
+def _with_algorithm_settings(job: Job) -> RunSpec[Any]:
+    """Return a job's settings, the algorithm's own as an instance of its Config."""
+    from hadamard.core import discover
+
+    module = discover.find("hadamard.algos", job.algorithm, "algorithm")
+    return replace(job.spec, algo=from_dict(module.Config, job.spec.algo, "spec.algo"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What learners share: replay, rollouts, returns, exploration, schedules, normalization."""

@@ -1,0 +1,192 @@
+"""A ring of slots for each environment, which keeps each frame once.
+
+A slot is one frame with the action taken on seeing it, the reward and whether the task ended.
+An observation of k stacked frames is k neighboring slots, and its successor is the same one slot
+later: a million Atari transitions are a million frames (7.1 GB), not eight million. A new episode
+stores all k frames of its first observation, so every stack is exactly what the agent saw.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hadamard.core.types import EnvSpec, Step
+
+Storage = Literal["memory", "disk", "device", "auto"]
+
+
+class Indices(NamedTuple):
+    """Where transitions are stored: their environments and slots."""
+
+    envs: Tensor
+    slots: Tensor
+
+
+class Ring:
+    """The newest steps of each environment, and which of them a draw may start at.
+
+    With a horizon of n, a draw is n steps in a row. A draw may start at a step when n steps follow
+    in the same episode, or the task ends before: the slots after that end hold other steps, which
+    the learner must mask.
+    """
+
+    def __init__(
+        self,
+        env: EnvSpec,
+        num_envs: int,
+        capacity: int,
+        device: torch.device,
+        storage: Storage,
+        folder: str | os.PathLike[str] | None,
+        horizon: int,
+        prioritized: bool,
+        on_host: bool,
+    ) -> None:
+        self.stack, self.horizon = env.frames, horizon
+        self.slots = capacity // num_envs
+        smallest = max(4 * self.stack, 2 * horizon + self.stack)
+        if self.slots < smallest:
+            raise ValueError(
+                f"--algo.replay-capacity: {capacity} steps of {num_envs} environments are too "
+                f"few, at least {smallest * num_envs} are needed"
+            )
+        self.device = device
+        self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
+        shape = (num_envs, self.slots, *self.frame_shape)
+        self.frames = _allocate(shape, env.obs_dtype, storage, device, folder)
+        self._flat_frames = self.frames.flatten(0, 1)
+        grid = (num_envs, self.slots)
+        place = torch.device("cpu") if on_host else self.frames.device
+        self.action = torch.zeros((*grid, *env.action_shape), dtype=env.action_dtype, device=place)
+        self.reward = torch.zeros(grid, device=place)
+        self.terminated = torch.zeros(grid, dtype=torch.bool, device=place)
+        self.usable = torch.zeros(grid, dtype=torch.bool, device=place)
+        """Whether a draw may start here."""
+        self.priority = torch.zeros(grid, device=place) if prioritized else None
+        self.largest_priority = torch.ones((), device=place)
+        """The priority of new steps."""
+        tensors = {"action": self.action, "reward": self.reward, "terminated": self.terminated}
+        tensors["usable"] = self.usable
+        # NumPy views of CPU tensors: scalar writes are 10x faster.
+        self.arrays = {name: t.numpy() for name, t in tensors.items() if not t.is_cuda}
+        self.pushed = [0] * num_envs
+        """Frames ever pushed by each environment; the newest is the current observation's."""
+        self.ages = [0] * num_envs
+        """Steps so far in each environment's running episode."""
+
+    def __len__(self) -> int:
+        """Return the number of transitions that can be drawn."""
+        return int(self.usable.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of a full replay."""
+        tensors = (self.frames, self.action, self.reward, self.terminated, self.usable)
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def begin(self, obs: Tensor, envs: list[int] | None = None) -> None:
+        """Start episodes with these observations, in all environments or in some."""
+        stacks = obs.unflatten(1, (self.stack, -1))
+        for row, env in enumerate(range(len(self.pushed)) if envs is None else envs):
+            self.ages[env] = 0
+            for frame in stacks[row]:
+                self._push(env, frame)
+
+    def add(self, action: Tensor, step: Step) -> None:
+        """Store the actions taken on the current observations, and the step that followed."""
+        newest = step.next_obs[:, -self.frame_shape[0] :]
+        scalar = action.dim() == 1 and not action.is_cuda
+        actions: Any = action.tolist() if scalar else action.to(self.action.device)
+        reward, terminated = step.reward.tolist(), step.terminated.tolist()
+        for env in range(len(self.pushed)):
+            slot = (self.pushed[env] - 1) % self.slots
+            if scalar:
+                self._write("action", (env, slot), actions[env])
+            else:
+                self.action[env, slot] = actions[env]
+            self._write("reward", (env, slot), reward[env])
+            self._write("terminated", (env, slot), terminated[env])
+            if self.priority is not None:
+                self.priority[env, slot] = self.largest_priority
+            self._push(env, newest[env])
+            self.ages[env] += 1
+            # The step ``horizon`` steps back becomes usable; at an end, all later ones do too.
+            oldest = self.horizon - 1
+            for age in range(oldest, -1, -1) if terminated[env] else [oldest]:
+                if age < self.ages[env]:
+                    self._write("usable", (env, (slot - age) % self.slots), True)
+        if step.final_index is not None:
+            reset = step.final_index.tolist()
+            self.begin(step.obs[step.final_index.to(step.obs.device)], reset)
+
+    def _push(self, env: int, frame: Tensor) -> None:
+        slot = self.pushed[env] % self.slots
+        self._flat_frames[env * self.slots + slot].copy_(frame)
+        self.pushed[env] += 1
+        # Stacks that reach back over this slot have lost a frame.
+        end = slot + self.stack
+        self._write("usable", (env, slice(slot, end)), False)
+        if end > self.slots:
+            self._write("usable", (env, slice(0, end - self.slots)), False)
+
+    def _write(self, name: str, where: tuple[int, int | slice], value: float) -> None:
+        """Write a Python number."""
+        if name in self.arrays:
+            self.arrays[name][where] = value
+        else:
+            getattr(self, name)[where].fill_(value)  # an assignment would wait for the GPU
+
+    def observations(self, indices: Indices, first: int, count: int) -> Tensor:
+        """Return observations of steps in a row, (draws, count, ...).
+
+        The first one is ``first`` steps after the step that is indexed.
+        """
+        slots = self.frame_slots(indices, first, count)
+        # One index per frame: on a CPU, indexing several dimensions copies pixel by pixel.
+        index = (indices.envs[:, None, None] * self.slots + slots).to(self.frames.device)
+        frames = self._flat_frames.index_select(0, index.flatten())
+        frames = frames.to(self.device, non_blocking=True)
+        return frames.reshape(*index.shape[:2], -1, *self.frame_shape[1:])
+
+    def frame_slots(self, indices: Indices, first: int, count: int) -> Tensor:
+        """Return the slots of these observations' frames, (draws, count, stack)."""
+        device = indices.slots.device
+        steps = torch.arange(first, first + count, device=device)
+        frames = torch.arange(1 - self.stack, 1, device=device)
+        return (indices.slots[:, None, None] + steps[:, None] + frames) % self.slots
+
+    def steps(self, indices: Indices, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return actions, rewards and terminations of ``count`` steps, each (draws, count, ...)."""
+        steps = torch.arange(count, device=indices.slots.device)
+        where = indices.envs[:, None], (indices.slots[:, None] + steps) % self.slots
+        stored = self.action[where], self.reward[where], self.terminated[where]
+        action, reward, terminated = (tensor.to(self.device) for tensor in stored)
+        return action, reward, terminated
+
+
+def _allocate(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    storage: Storage,
+    device: torch.device,
+    folder: str | os.PathLike[str] | None,
+) -> Tensor:
+    count = math.prod(shape)
+    if storage == "auto":
+        needed = count * dtype.itemsize
+        fits = device.type == "cuda" and 2 * needed < torch.cuda.mem_get_info(device)[0]
+        storage = "device" if fits else "memory"
+    if storage != "disk":
+        # The system reserves memory when it is first written: a large replay grows as it fills.
+        return torch.empty(shape, dtype=dtype, device=device if storage == "device" else "cpu")
+    path = Path(folder or ".") / f".replay-{os.getpid()}.map"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensor = torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(shape)
+    path.unlink()
+    return tensor

@@ -1,0 +1,93 @@
+"""The page about the diagnosis of one or more networks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from hadamard import __version__
+from hadamard.report.data.kde_grid import KdeGrid
+from hadamard.report.draw import figures
+from hadamard.report.draw.svg import inline_figure
+from hadamard.report.pages.document import columns_html, terms_html, write_document
+from hadamard.report.pages.glossary import DENSITIES_TEXT, health_terms
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "layer": lambda layer: layer["name"] or "(the network)",
+    "neurons": lambda layer: f"{layer['neurons']:,}",
+    "dormant": lambda layer: f"{layer['dormant_fraction']:.1%}",
+    "dead": lambda layer: f"{layer['dead']:,}",
+    "saturated": lambda layer: f"{layer['saturated']:,}",
+    "constant": lambda layer: f"{layer['constant']:,}",
+    "effective rank": lambda layer: f"{layer['effective_rank']} / {layer['full_rank']}",
+    "hidden bias": lambda layer: (
+        "–" if layer["hidden_bias_share"] is None else f"{layer['hidden_bias_share']:.1%}"
+    ),
+}
+
+
+def layer_table_html(diagnosis: Mapping[str, Any]) -> str:
+    """Return the measures of every layer as an HTML table."""
+    return columns_html(
+        {name: [cell(layer) for layer in diagnosis["layers"]] for name, cell in _COLUMNS.items()}
+    )
+
+
+def _verdict_html(label: str, diagnosis: Mapping[str, Any]) -> str:
+    lines = diagnosis["verdict"].splitlines()
+    healthy = lines[0].startswith("Healthy")
+    body = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    kind = "verdict" if healthy else "verdict sick"
+    return f'<div class="{kind}"><p><strong>{escape(label)}</strong></p>{body}</div>'
+
+
+def write_diagnosis_page(
+    path: str | os.PathLike[str],
+    diagnoses: Mapping[str, Mapping[str, Any]],
+    grids: Mapping[str, Sequence[KdeGrid]],
+    title: str,
+    intro: str = "",
+    further_figures: Mapping[str, Figure] | None = None,
+) -> None:
+    """Write the diagnoses of one or more networks, with their figures, as one page.
+
+    ``further_figures``, by caption, are shown before the layers.
+    """
+    several = len(diagnoses) > 1
+    first = next(iter(diagnoses.values()))
+    tables = "".join(
+        (f"<h3>{escape(label)}</h3>" if several else "") + layer_table_html(diagnosis)
+        for label, diagnosis in diagnoses.items()
+    )
+    densities = "".join(
+        f'<figure role="img" aria-label="{escape(label)} {escape(grid.title)}">'
+        f"{inline_figure(figures.kde_grid(grid), f'{label}{i}')}"
+        f"<figcaption>{escape(label)}, {escape(grid.title)}</figcaption></figure>"
+        for label, grids_of_network in grids.items()
+        for i, grid in enumerate(grids_of_network)
+    )
+    before = "".join(
+        f"<figure>{inline_figure(figure, caption)}"
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        for caption, figure in (further_figures or {}).items()
+    )
+    body = f"""<p class="meta">Measured on {first["observations"]:,} observations · Hadamard \
+{__version__}</p>
+{"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
+{"".join(_verdict_html(label, diagnosis) for label, diagnosis in diagnoses.items())}
+{before}
+<h2>Layer by layer</h2>
+<figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
+{inline_figure(figures.health(diagnoses), "health")}</figure>
+{tables}
+<h2>What single neurons do</h2>
+<p>{DENSITIES_TEXT.format(layer="each layer")}</p>
+<div class="grids">{densities}</div>
+<h2>How to read this</h2>
+{terms_html(health_terms(first["threshold"], first["delta"]))}"""
+    write_document(path, title, body)

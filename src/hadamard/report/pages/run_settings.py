@@ -1,0 +1,92 @@
+"""The settings of runs, and the commands that repeat them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from typing import Any
+
+from hadamard.core.config import flattened
+from hadamard.core.identity import PLACE
+from hadamard.report.data.runs import RunData, Section
+from hadamard.report.pages.document import columns_html, terms_html
+
+# The settings of the training loop that change the results.
+_TRAIN = (
+    "train.steps", "train.until", "train.health_every", "train.health_samples",
+    "train.greedy_envs", "train.eval_every",
+)  # fmt: skip
+
+
+DefaultOf = Callable[[str, str], Mapping[str, Any]]
+"""Returns the default spec of an algorithm on an environment, as a run's config has it."""
+
+
+def settings_html(section: Section, default_of: DefaultOf | None) -> str:
+    """Return a section's settings, and the commands that repeat its runs."""
+    default = default_of(section.algorithm, section.env) if default_of else None
+    runs = section.runs
+    facts = {
+        "algorithm": section.algorithm,
+        "environment": section.env,
+        "budget": _joined(f"{run.steps:,}" for run in runs) + " steps",
+        "versions": ", ".join(
+            f"{name} {_joined(run.versions.get(name, 'none') for run in runs)}"
+            for name in dict.fromkeys(name for run in runs for name in run.versions)
+        ),
+        "commit": _joined(run.commit or "not recorded" for run in runs),
+    }
+    settings = dict.fromkeys(name for run in runs for name in run.spec)
+    values = {
+        name: [_joined(_setting(run.spec.get(name)) for run in v.runs) for v in section.variants]
+        for name in settings
+        if name not in PLACE
+    }
+    differing = {name: column for name, column in values.items() if len(set(column)) > 1}
+    seeds = [", ".join(str(run.seed) for run in v.runs) for v in section.variants]
+    labels = [variant.label for variant in section.variants]
+    shared = "\n".join(f"{n} = {column[0]}" for n, column in values.items() if n not in differing)
+    commands = "".join(
+        f"<p>{escape(variant.label)}</p><pre>"
+        + escape("\n".join(command(run, default) for run in variant.runs))
+        + "</pre>"
+        for variant in section.variants
+    )
+    return (
+        f"<h3>What was run</h3>{terms_html(facts)}<p>Seeds, and the settings that differ:</p>"
+        + columns_html({"variant": labels, "seeds": seeds, **differing}, "words")
+        + f"<details><summary>Settings they share</summary><pre>{escape(shared)}</pre></details>"
+        f"<details><summary>Commands that repeat the runs</summary>{commands}</details>"
+    )
+
+
+def _joined(values: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(values))
+
+
+def _setting(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
+    """Return the command that repeats a run, with the settings that differ from the default.
+
+    Without the default it has all settings that change the results.
+    """
+    defaults = flattened(default) if default is not None else {}
+    words = ["hadamard", "train", run.algorithm, "--env", run.env, "--seed", str(run.seed)]
+    for name, value in run.spec.items():
+        if name in PLACE or (name in defaults and _setting(defaults[name]) == _setting(value)):
+            continue
+        if default is None and name.startswith("train.") and name not in _TRAIN:
+            continue
+        head, _, last = name.rpartition(".")
+        last = last.replace("_", "-")
+        prefix = f"--{head}." if head else "--"
+        if isinstance(value, bool):
+            words.append(f"{prefix}{'' if value else 'no-'}{last}")
+        else:
+            items = value if isinstance(value, list | tuple) else [value]
+            words += [f"{prefix}{last}", *map(str, items)]
+    return shlex.join(words)

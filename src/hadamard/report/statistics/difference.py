@@ -1,0 +1,341 @@
+"""The difference between two variants with the 95 % interval that every comparison is decided by.
+
+The aggregate of our variant minus that of another on the same tasks is in points, or in percent of
+the other's aggregate. The aggregate of one variant (a level) gets the same interval. Pages say
+"higher" if the interval lies above 0, "lower" if it lies below, and otherwise "no difference
+shown"; what it says about the paper's claims is in `judgement`.
+
+The interval starts from a percentile bootstrap of the difference itself. With fewer than
+`TASKS_TO_RESAMPLE` tasks, seeds are drawn with replacement within each task and side: the interval
+is about these tasks only, and needs several seeds. With more tasks, tasks are drawn too: a drawn
+task contributes both sides, and each side's seeds are drawn within it. The interval is then about
+tasks like these, and one seed per task can decide.
+
+A bootstrap of n units sees only (n - 1) / n of their variance, and ignores how uncertain that
+variance is. So the distance of every draw from the estimate is multiplied by
+
+    t / 1.96 * sqrt(n / (n - 1)),
+
+t being the 97.5 % point of Student's distribution. Where tasks are drawn, n is their number, with
+n - 1 degrees of freedom. Where only seeds are drawn, they come from several samples, one for each
+task and side, so both factors are Welch's: degrees of freedom after Welch and Satterthwaite, and
+n / (n - 1) weighted by each sample's part in the variance of the mean. One task whose scores vary
+far more than the others' then counts as the one sample it is. A task's variance is estimated from
+both sides together where that is larger, since few skewed scores of one side may happen to lie
+close together. The factor is exact for means and an approximation for other aggregates.
+
+Percentages are computed from the widened draws, so they never have another sign than the
+difference in points, and they include the baseline's own uncertainty.
+
+``benchmarks/error_rates.py`` simulates how often equal variants are declared different; the results
+are in docs/reproduce.md. They hold for one comparison: of twenty on a page, about one shows a
+difference by chance. Where tasks are drawn and have several seeds, the noise between seeds enters
+twice (once as differences between tasks), so the interval is wider than necessary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from hadamard.report.data.series import FloatArray, IntArray
+from hadamard.report.statistics.aggregates import Aggregate, find_aggregate
+from hadamard.report.statistics.estimates import (
+    CONFIDENCE,
+    RESAMPLES,
+    Band,
+    Estimate,
+    check_resampling,
+    student_t,
+)
+from hadamard.report.statistics.task_scores import (
+    RunLayout,
+    ScoresByTask,
+    checked_scores,
+    paired_scores,
+)
+from hadamard.text import count_range, counted
+
+TASKS_TO_RESAMPLE = 6
+"""From this many tasks on, tasks are drawn as well as seeds."""
+MIN_SEEDS = 3
+"""Seeds per side in every task, where only seeds are drawn; the spread of two is too uncertain."""
+RAREST_CHANCE = 0.05
+"""Where only seeds are drawn, a result must be rarer by chance than this. If runs of equal variants
+were shuffled between the sides, the sides would not overlap, in every task and in the same order,
+in 2 of prod binomial(n + m, n) cases. If that is more often than this, no outcome is a result.
+This requires 4 seeds per side on one task; from two tasks on, `MIN_SEEDS` requires more."""
+
+Unit = Literal["points", "percent"]
+Kind = Literal["difference", "level"]
+Outcome = Literal["higher", "lower", "no difference shown"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much higher our aggregate is than theirs, or how high ours is, with its interval."""
+
+    estimate: Estimate
+    """The bounds are NaN where nothing can be decided."""
+    unit: Unit
+    """Points of the aggregate, or percent of their aggregate."""
+    tasks: int
+    seeds: tuple[int, int]
+    """The lowest and the highest number of seeds of any task on either side."""
+    resampled: Literal["seeds", "tasks and seeds"]
+    too_few: str
+    """Why nothing can be decided; empty if something can."""
+    kind: Kind = "difference"
+    """Whether two variants are compared, or the aggregate of one is estimated."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How our aggregate compares with theirs, for a page without claims."""
+        if self.estimate.low > 0:
+            return "higher"
+        return "lower" if self.estimate.high < 0 else "no difference shown"
+
+    def sentence(self, ours: str, theirs: str) -> str:
+        """Return a sentence that compares two variants' scores, given their names.
+
+        Examples:
+            >>> difference = Difference(Estimate(1, 0.5, 2), "points", 1, (5, 5), "seeds", "")
+            >>> difference.sentence("tanh + HR", "tanh")
+            'tanh + HR scored higher than tanh: difference 1 (0.5 to 2), 5 seeds on 1 task.'
+        """
+        comparison = f"{ours} scored {self.outcome} than {theirs}"
+        if self.outcome == "no difference shown":
+            reason = f", {self.too_few}" if self.too_few else ""
+            comparison = f"{ours} against {theirs}, {self.outcome}{reason}"
+        return f"{comparison}: difference {self.interval}, {self.evidence}."
+
+    @property
+    def interval(self) -> str:
+        """The estimate with its interval and unit, as text.
+
+        Examples:
+            >>> estimate = Estimate(12.0, 3.5, 20.25)
+            >>> Difference(estimate, "percent", 7, (1, 1), "tasks and seeds", "").interval
+            '12 % (3.5 to 20.2)'
+        """
+        value, low, high = map(short_number, self.estimate)
+        unit = " %" if self.unit == "percent" else ""
+        bounds = f"{low} to {high}" if self.estimate.has_interval else "no interval"
+        return f"{value}{unit} ({bounds})"
+
+    @property
+    def evidence(self) -> str:
+        """The numbers of seeds and tasks, as text.
+
+        Examples:
+            >>> Difference(Estimate(1, 0, 2), "points", 1, (4, 5), "seeds", "").evidence
+            '4 to 5 seeds on 1 task'
+        """
+        return f"{count_range(self.seeds, 'seed')} on {counted(self.tasks, 'task')}"
+
+
+def difference(
+    ours: ScoresByTask,
+    theirs: ScoresByTask,
+    aggregate: str | Aggregate = "mean",
+    *,
+    unit: Unit = "points",
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Difference:
+    """Return our aggregate minus theirs on the same tasks, with its interval.
+
+    A percentage is of the magnitude of their aggregate, and has no interval where that may be zero
+    or of either sign. The sign is that of the aggregate: an optimality gap that falls is a negative
+    difference.
+
+    Examples:
+        >>> good, bad = [[8.0, 9.0, 10.0, 9.5]], [[3.0, 4.0, 5.0, 4.5]]
+        >>> result = difference(good, bad, rng=np.random.default_rng(0))
+        >>> result.estimate.value, result.outcome, result.evidence
+        (5.0, 'higher', '4 seeds on 1 task')
+        >>> difference(good, [[3.0, 4.0]], rng=np.random.default_rng(0)).too_few
+        'too few seeds (2; a single task needs 4 a side)'
+    """
+    if unit not in ("points", "percent"):
+        raise ValueError(f"unit must be 'points' or 'percent', got {unit!r}")
+    pairs = paired_scores(ours, theirs)
+    counts = [[side.size for side in pair] for pair in pairs]
+    sides = [np.concatenate(side) for side in zip(*pairs, strict=True)]
+    layouts = [RunLayout(np.array(side)) for side in zip(*counts, strict=True)]
+    band = difference_bands(sides, layouts, aggregate, unit=unit, rng=rng, resamples=resamples)
+    too_few = _too_few(counts)
+    if not too_few and math.isnan(band.low):
+        too_few = "the baseline's aggregate may be zero, so there is no percentage of it"
+    return _difference(band, unit, counts, too_few, "difference")
+
+
+def level(
+    values: ScoresByTask,
+    aggregate: str | Aggregate = "mean",
+    *,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Difference:
+    """Return the aggregate of one variant with the same kind of interval.
+
+    Examples:
+        >>> dormant = level([[0.6, 0.62, 0.64]], rng=np.random.default_rng(0))
+        >>> round(dormant.estimate.value, 2), dormant.kind
+        (0.62, 'level')
+    """
+    tasks = list(checked_scores(values).values())
+    counts = [[task.size] for task in tasks]
+    layouts = [RunLayout(np.array([task.size for task in tasks]))]
+    sides = [np.concatenate(tasks)]
+    band = difference_bands(sides, layouts, aggregate, unit="points", rng=rng, resamples=resamples)
+    return _difference(band, "points", counts, _too_few(counts), "level")
+
+
+def difference_bands(
+    sides: Sequence[FloatArray],
+    layouts: Sequence[RunLayout],
+    aggregate: str | Aggregate,
+    *,
+    unit: Unit,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Band:
+    """Return the differences of two sides, or the levels of one, with their intervals.
+
+    The last axis of a side holds the runs of all tasks. Other axes are separate experiments with
+    the same layout, for which the same draws are used: simulations need them. Whether there are
+    enough seeds is not checked.
+    """
+    check_resampling(resamples, CONFIDENCE)
+    compute = find_aggregate(aggregate).compute
+    positions = _resampled_positions(layouts, rng, resamples)
+    values = [compute(side, layout) for side, layout in zip(sides, layouts, strict=True)]
+    draws = [
+        compute(side[..., drawn], layout)
+        for side, layout, drawn in zip(sides, layouts, positions, strict=True)
+    ]
+    # Draws are widened before they are compared: a percentage then never has another sign than
+    # the difference in points, and the baseline's own uncertainty is widened with it.
+    factor = _widening(sides, layouts)
+    draws = [
+        value[..., None] + factor[..., None] * (drawn - value[..., None])
+        for value, drawn in zip(values, draws, strict=True)
+    ]
+    value, lows = values[0], draws[0]
+    if len(sides) == 2:
+        value, lows = value - values[1], lows - draws[1]
+    highs = lows
+    if unit == "percent":
+        same_sign = np.sign(draws[1]) == np.sign(values[1])[..., None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = 100 * value / np.where(values[1] == 0, np.nan, np.abs(values[1]))
+            percent = 100 * lows / np.abs(draws[1])
+        # Where the drawn baseline is zero or of the other sign, the percentage is unbounded.
+        lows = np.where(same_sign, percent, -np.inf)
+        highs = np.where(same_sign, percent, np.inf)
+    low = np.quantile(lows, (1 - CONFIDENCE) / 2, axis=-1, method="lower")
+    high = np.quantile(highs, (1 + CONFIDENCE) / 2, axis=-1, method="higher")
+    unknown = np.isinf(low) | np.isinf(high)
+    # A skewed bootstrap may lie wholly on one side of the estimate: extend the interval to it.
+    low = np.where(unknown, np.nan, np.minimum(low, value))
+    high = np.where(unknown, np.nan, np.maximum(high, value))
+    return Band(*(np.asarray(part) for part in (value, low, high)))
+
+
+def _resampled_positions(
+    layouts: Sequence[RunLayout], rng: np.random.Generator, resamples: int
+) -> list[IntArray]:
+    """Draw the runs of each side with replacement; return positions in its row, (resamples, runs).
+
+    A task that is drawn in place of another contributes as many seeds as the other has.
+    """
+    tasks = len(layouts[0].counts)
+    if tasks < TASKS_TO_RESAMPLE:
+        return [layout.resampled(rng, resamples) for layout in layouts]
+    drawn_tasks = rng.integers(tasks, size=(resamples, tasks))
+    positions = []
+    for layout in layouts:
+        task = np.repeat(drawn_tasks, layout.counts, axis=1)
+        positions.append(layout.starts[task] + rng.integers(layout.counts[task]))
+    return positions
+
+
+def _widening(sides: Sequence[FloatArray], layouts: Sequence[RunLayout]) -> FloatArray:
+    """Return the factor for the distances of draws from the estimate, see the module's docstring.
+
+    NaN where a variance is unknown because a task has one seed.
+    """
+    normal = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    tasks = len(layouts[0].counts)
+    if tasks >= TASKS_TO_RESAMPLE:
+        return np.asarray(student_t(tasks - 1) / normal * math.sqrt(tasks / (tasks - 1)))
+    counts = np.stack([layout.counts for layout in layouts])
+    if counts.min() < 2:
+        return np.asarray(math.nan)
+    squares = np.stack(
+        [_squares(side, layout) for side, layout in zip(sides, layouts, strict=True)], axis=-2
+    )
+    # The part of each sample, (sides, tasks), in the variance of the mean; 1 if no sample varies.
+    parts = squares / (counts - 1) / counts
+    parts = np.where((parts == 0).all(axis=(-2, -1), keepdims=True), 1.0, parts)
+    total = parts.sum(axis=(-2, -1))
+    freedom = total**2 / (parts**2 / (counts - 1)).sum(axis=(-2, -1))
+    pooled = squares.sum(axis=-2) / (counts - 1).sum(axis=0) * (1 / counts).sum(axis=0)
+    variance = np.maximum(parts.sum(axis=-2), pooled).sum(axis=-1)
+    bootstrap_variance = (parts * (counts - 1) / counts).sum(axis=(-2, -1))
+    whole_freedom = np.floor(freedom + 1e-9).astype(int)
+    t = np.array([math.nan, *(student_t(n) for n in range(1, int(whole_freedom.max()) + 1))])
+    return np.asarray(t[whole_freedom] / normal * np.sqrt(variance / bootstrap_variance))
+
+
+def _squares(side: FloatArray, layout: RunLayout) -> FloatArray:
+    """Return each task's sum of squared deviations from its mean."""
+    means = np.add.reduceat(side, layout.starts, axis=-1) / layout.counts
+    deviations = side - np.repeat(means, layout.counts, axis=-1)
+    return np.asarray(np.add.reduceat(deviations**2, layout.starts, axis=-1))
+
+
+def _too_few(counts: list[list[int]]) -> str:
+    """Return why there are too few seeds for any result, or nothing.
+
+    ``counts`` are the seeds of each task, for each side.
+    """
+    if len(counts) >= TASKS_TO_RESAMPLE:
+        return ""
+    fewest, two_sides = min(map(min, counts)), len(counts[0]) == 2
+    chance = 2 / math.prod(math.comb(sum(seeds), seeds[0]) for seeds in counts)
+    if fewest >= MIN_SEEDS and (chance <= RAREST_CHANCE or not two_sides):
+        return ""
+    needed = "a single task needs 4" if len(counts) == 1 else f"each task needs {MIN_SEEDS}"
+    if not two_sides:
+        return f"too few seeds ({fewest}; a level needs {MIN_SEEDS} on each task)"
+    return f"too few seeds ({fewest}; {needed} a side)"
+
+
+def _difference(
+    band: Band,
+    unit: Unit,
+    counts: list[list[int]],
+    too_few: str,
+    kind: Kind,
+) -> Difference:
+    value, low, high = (float(part) for part in band)
+    if too_few:
+        low = high = math.nan
+    seeds = min(map(min, counts)), max(map(max, counts))
+    resampled: Literal["seeds", "tasks and seeds"] = (
+        "seeds" if len(counts) < TASKS_TO_RESAMPLE else "tasks and seeds"
+    )
+    estimate = Estimate(value, low, high)
+    return Difference(estimate, unit, len(counts), seeds, resampled, too_few, kind)
+
+
+def short_number(value: float) -> str:
+    """Return a number with three digits, or as a whole number from 1,000 on."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"

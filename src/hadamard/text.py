@@ -1,0 +1,70 @@
+"""Words that messages, tables and pages share. Needs only the standard library."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+
+def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
+    """Return a hint at the known names nearest to one that is not, or nothing.
+
+    Upper and lower case do not count.
+
+    Examples:
+        >>> did_you_mean("Breakot", ["breakout", "freeway"])
+        "; did you mean 'breakout'?"
+        >>> did_you_mean("chess", ["breakout", "freeway"])
+        ''
+    """
+    by_lower: Mapping[str, str] = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(by_lower[n]) for n in near)}?" if near else ""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Say that a name is unknown, which names are near, and which there are.
+
+    Examples:
+        >>> unknown("algorithm", "dqnn", ["dqn", "ppo"])
+        "unknown algorithm 'dqnn'; did you mean 'dqn'? Known: dqn, ppo"
+    """
+    known = list(known)
+    hint = did_you_mean(name, known) or "."
+    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things.
+
+    Examples:
+        >>> counted(1, "run"), counted(2_000, "run")
+        ('1 run', '2,000 runs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span.
+
+    Examples:
+        >>> duration(5), duration(75), duration(4000)
+        ('5 s', '1 min 15 s', '1 h 06 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def count_range(counts: Iterable[int], noun: str) -> str:
+    """Return the lowest and the highest of some numbers of things.
+
+    Examples:
+        >>> count_range([1, 1], "seed"), count_range([5, 3, 4], "seed")
+        ('1 seed', '3 to 5 seeds')
+    """
+    numbers = sorted(counts)
+    low, high = numbers[0], numbers[-1]
+    return counted(high, noun) if low == high else f"{low:,} to {high:,} {noun}s"

@@ -1,0 +1,87 @@
+"""The health stream of a run: diagnoses of its network on recent observations, as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hadamard.core.config import TrainSpec
+from hadamard.core.random import child_seed
+from hadamard.core.types import State
+from hadamard.health import Diagnosis, diagnose
+from hadamard.nets.hidden import Hidden, Representation
+
+
+class RecentObservations:
+    """Collects the last observations before each diagnosis, and none in between."""
+
+    def __init__(self, train: TrainSpec, device: torch.device) -> None:
+        self.device = device
+        self.every, self.count = train.health_every, train.health_samples
+        if self.count <= train.steps < self.every:
+            self.every = train.steps  # a short run is diagnosed at its end
+        self._batches: list[Tensor] = []
+
+    def add(self, step: int, obs: Tensor) -> None:
+        """Keep a step's observations, if the next diagnosis needs them."""
+        if self.every and (-step) % self.every <= self.count + len(obs):
+            self._batches.append(obs)
+
+    def take(self) -> Tensor:
+        """Return the last ``count`` observations, and forget them."""
+        batch = torch.cat(self._batches)[-self.count :]
+        self._batches = []
+        return batch
+
+    def state_dict(self) -> State:
+        """Return the observations collected so far."""
+        return {"observations": torch.cat(self._batches) if self._batches else None}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore collected observations."""
+        saved = state["observations"]
+        self._batches = [] if saved is None else [saved.to(self.device)]
+
+
+def hidden_layers(network: nn.Module, which: str) -> list[str]:
+    """Return the names of a network's marked hidden layers: all of them, or the last."""
+    marked = (Hidden, Representation)
+    names = [name for name, module in network.named_modules() if isinstance(module, marked)]
+    return names if which == "all" else names[-1:]
+
+
+def examine(network: nn.Module, obs: Tensor, train: TrainSpec, seed: int, step: int) -> Diagnosis:
+    """Diagnose a network's hidden layers; the last one is the representation.
+
+    The noise that the diagnosis adds follows from the run's seed and the step.
+    """
+    noise = torch.Generator(obs.device).manual_seed(child_seed(seed, 3, step))
+    layers = hidden_layers(network, train.health_layers)
+    diagnosis = diagnose(network, obs, layers, generator=noise)
+    # In the order of the network's modules, which need not be the order they run in.
+    return dataclasses.replace(diagnosis, layers=tuple(diagnosis[name] for name in layers))
+
+
+def health_row(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return a diagnosis as a row of health.jsonl, which names the representation."""
+    row = diagnosis.to_dict()
+    shared = {key: row[key] for key in ("observations", "threshold", "delta", "layers")}
+    return {"representation": diagnosis[-1].name, **shared}
+
+
+def kde_row(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return the densities of 16 neurons of the representation as a row of kde.jsonl."""
+    layer = diagnosis[-1]
+    grid = layer.densities()
+    return {
+        "layer": layer.name,
+        "neurons": grid.neurons.tolist(),
+        "places": [[round(x, 5) for x in curve] for curve in grid.places.tolist()],
+        "density": [[round(x, 5) for x in curve] for curve in grid.density.tolist()],
+        "dormant": grid.dormant.tolist(),
+        "bounded": grid.bounded,
+        "title": grid.title,
+    }

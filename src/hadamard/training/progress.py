@@ -1,0 +1,184 @@
+"""What the terminal shows of a training run: a live bar, or plain lines where output is a file."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from hadamard.text import duration
+
+
+class Progress(Protocol):
+    """Shows the progress of a run."""
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        """Show the step, and the facts (score, health) known so far."""
+
+    def close(self) -> None:
+        """Finish."""
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """Return the known facts as text.
+
+    Examples:
+        >>> describe({"score": 12.34, "dormant": 0.25, "rank": 40, "full_rank": 128})
+        'score 12.3 · dormant 25.0% · rank 40/128'
+    """
+    words = []
+    if facts.get("score") is not None:
+        words.append(f"score {facts['score']:.1f}")
+    if facts.get("greedy") is not None:
+        words.append(f"greedy {facts['greedy']:.1f}")
+    if facts.get("dormant") is not None:
+        words.append(f"dormant {facts['dormant']:.1%}")
+        words.append(f"rank {facts['rank']}/{facts['full_rank']}")
+    return " · ".join(words)
+
+
+class PlainLines:
+    """Prints a line every few seconds, for logs."""
+
+    def __init__(self, title: str, total: int, done: int = 0, every: float = 10.0) -> None:
+        self.total, self.first_step, self.every = total, done, every
+        self.start_time = self.last_time = time.monotonic()
+        self.finished = False
+        print(title, flush=True)
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        """Print a line if the last one is old enough, and once at the end."""
+        now = time.monotonic()
+        finished = step >= self.total
+        if self.finished or (now - self.last_time < self.every and not finished):
+            return
+        self.last_time, self.finished = now, finished
+        rate = (step - self.first_step) / max(now - self.start_time, 1e-9)
+        words = [f"{step:,}/{self.total:,} steps", f"{rate:,.0f} steps/s"]
+        if description := describe(facts):  # empty before the first episode has ended
+            words.append(description)
+        if not finished:
+            words.append(f"{duration((self.total - step) / max(rate, 1e-9))} left")
+        print(" · ".join(words), flush=True)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class LiveBar:
+    """A progress bar on a terminal, with speed, score and health."""
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self.console = Console()
+        self.console.print(title, highlight=False)
+        self.bar = Bar(
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+        )
+        self.bar.start()
+        self.task = self.bar.add_task(
+            "train", total=total, completed=done, rate="", facts="starting"
+        )
+        self.last_time, self.last_step = time.monotonic(), done
+        self.rate, self.total = "", total
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        """Move the bar, at most five times a second, and at the end."""
+        now = time.monotonic()
+        seconds = now - self.last_time
+        if seconds >= 0.2:  # over a shorter time, the speed would be noise
+            self.rate = f"{(step - self.last_step) / seconds:,.0f} steps/s"
+            self.last_time, self.last_step = now, step
+        elif step < self.total:
+            return
+        self.bar.update(self.task, completed=step, rate=self.rate, facts=describe(facts))
+
+    def close(self) -> None:
+        """Stop updating; the bar stays on the screen."""
+        self.bar.stop()
+
+
+class SharedProgress:
+    """One display for several runs: the sum of their steps and the means of their facts.
+
+    Call it once for each run, as one would ``make_progress``; each call returns that run's
+    ``Progress``.
+    """
+
+    def __init__(self, make: Callable[[str, int, int], Progress], num_runs: int) -> None:
+        self.make, self.num_runs = make, num_runs
+        self.titles: list[str] = []
+        self.steps: list[int] = []
+        self.facts: list[dict[str, Any]] = []
+        self.running: list[bool] = []
+        self.total = 0
+        self.display: Progress | None = None
+
+    def __call__(self, title: str, total: int, done: int = 0) -> Progress:
+        """Add a run; the last one opens the display."""
+        self.titles.append(title)
+        self.steps.append(done)
+        self.facts.append({})
+        self.running.append(True)
+        self.total += total
+        if len(self.titles) == self.num_runs:
+            self.display = self.make("\n".join(self.titles), self.total, sum(self.steps))
+        return _RunProgress(self, len(self.titles) - 1)
+
+    def update(self) -> None:
+        """Show the current state of all runs."""
+        if self.display is not None:
+            self.display.update(sum(self.steps), _means(self.facts))
+
+    def close(self, run: int) -> None:
+        """Close a run; the last one closes the display."""
+        self.running[run] = False
+        if self.display is not None and not any(self.running):
+            self.display.close()
+
+
+class _RunProgress:
+    """The progress of one run, shown on a display that several runs share."""
+
+    def __init__(self, shared: SharedProgress, run: int) -> None:
+        self.shared, self.run = shared, run
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        self.shared.steps[self.run], self.shared.facts[self.run] = step, dict(facts)
+        self.shared.update()
+
+    def close(self) -> None:
+        self.shared.close(self.run)
+
+
+def _means(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of each fact over the runs that know it; ranks are rounded.
+
+    Examples:
+        >>> _means([{"score": 1.0, "rank": 8}, {"score": 2.0, "rank": 9}, {"score": None}])
+        {'score': 1.5, 'rank': 8}
+    """
+    values: dict[str, list[float]] = {}
+    for run_facts in facts:
+        for name, value in run_facts.items():
+            if value is not None:
+                values.setdefault(name, []).append(value)
+    means = {name: statistics.fmean(numbers) for name, numbers in values.items()}
+    return {name: round(mean) if "rank" in name else mean for name, mean in means.items()}
+
+
+def make_progress(title: str, total: int, done: int = 0) -> Progress:
+    """Return a live bar on a terminal, plain lines otherwise."""
+    if sys.stdout.isatty():
+        return LiveBar(title, total, done)
+    return PlainLines(title, total, done)

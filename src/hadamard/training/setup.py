@@ -1,0 +1,143 @@
+"""What a run trains with, built from its settings: the device, the environments and the agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadamard import envs
+from hadamard.core import discover, machine, remedies
+from hadamard.core.config import RunSpec
+from hadamard.core.random import child_seed
+from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
+from hadamard.envs.groups import GroupedEnvs
+from hadamard.training.evaluate import GreedyPlay
+
+ALGORITHMS = discover.ALGORITHMS
+
+
+class Setup:
+    """A run's device, environments and agent.
+
+    Whatever is wrong with the settings shows here, before a run folder exists.
+    """
+
+    def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
+        spec.check()
+        self.algorithm, self.spec = algorithm, spec
+        self.device = machine.choose_device(spec.device)
+        self.greedy: GreedyPlay | None = None
+        self.acts_with_greedy: ActsWithGreedy | None = None
+        """The agent, if it chooses the greedy actions in the same call as those of training."""
+        self.evaluation: Envs | None = None
+        train, count = spec.train, spec.algo.num_envs
+        groups = max(1, min(train.env_groups, count, train.env_workers or count))
+        self.envs = self._make_envs(count, 10, train.env_workers, groups)
+        self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
+        try:
+            self.agent = make_agent(algorithm, spec, self.envs, self.device)
+            self.agent.after_update = self._remedies()
+            if train.greedy_envs:
+                workers = 0 if train.env_workers == 0 else None
+                greedy_envs = self._make_envs(train.greedy_envs, 11, workers, training=False)
+                self.greedy = GreedyPlay(self.agent, greedy_envs)
+                self.acts_with_greedy = self._joined_greedy_call()
+            if train.eval_every:
+                workers = train.eval_workers
+                if workers is not None:
+                    workers = min(workers, train.eval_episodes)
+                self.evaluation = self._make_envs(train.eval_episodes, 12, workers, training=False)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_envs(
+        self,
+        count: int,
+        purpose: int,
+        workers: int | None,
+        groups: int = 1,
+        *,
+        training: bool = True,
+    ) -> Envs:
+        return envs.make(
+            self.spec.env,
+            child_seed(self.spec.seed, purpose),
+            count,
+            self.device,
+            training=training,
+            atari_reset=self.spec.train.atari_reset,
+            workers=workers,
+            groups=groups,
+        )
+
+    def _remedies(self) -> AfterUpdate | None:
+        """Return what the run's remedies do after every update, one remedy after the other."""
+        spec, agent = self.spec, self.agent
+        configs = remedies.configs(spec.remedy, spec.remedies)
+        if not configs:
+            return None
+        if agent.optimizer is None:
+            raise ValueError(
+                f"--remedy {spec.remedy} does not work with {self.algorithm}, which allows no "
+                "other changes to its weights: leave --remedy out, or choose another algorithm"
+            )
+        built = [
+            discover.find(discover.REMEDIES, name, "remedy").build(
+                agent.network, agent.optimizer, config, spec.seed
+            )
+            for name, config in configs.items()
+        ]
+
+        def apply(updates: int, obs: Tensor) -> None:
+            for remedy in built:
+                remedy(updates, obs)
+
+        return apply
+
+    def _joined_greedy_call(self) -> ActsWithGreedy | None:
+        """Return the agent if it is to choose greedy and exploring actions in one call."""
+        train, agent = self.spec.train, self.agent
+        workers = train.env_workers
+        if workers is None:
+            workers = envs.automatic_workers(self.spec.env, self.envs.num_envs)
+        faster = self.device.type == "cuda" and not workers
+        if train.greedy_call == "own" or (train.greedy_call == "auto" and not faster):
+            return None
+        if isinstance(agent, ActsWithGreedy):
+            return agent
+        if train.greedy_call == "joined":
+            raise ValueError(
+                f"--train.greedy-call joined: {self.algorithm} cannot choose greedy and exploring "
+                "actions in one call: leave the option out"
+            )
+        return None
+
+    def close(self) -> None:
+        """Close all environments."""
+        self.envs.close()
+        if self.greedy is not None:
+            self.greedy.envs.close()
+        if self.evaluation is not None:
+            self.evaluation.close()
+
+
+def make_agent(
+    algorithm: str, spec: RunSpec[Any], environments: Envs, device: torch.device
+) -> Agent:
+    """Build an algorithm's agent for some environments."""
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    env = environments.spec
+    if env.actions != module.ACTIONS:
+        names = discover.names(ALGORITHMS)
+        actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
+        fitting = [name for name in names if actions[name] == env.actions]
+        raise ValueError(
+            f"{algorithm} needs {module.ACTIONS} actions and this environment has "
+            f"{env.action_size or env.num_actions} {env.actions} ones: train "
+            f"{' or '.join(fitting)} on it, or choose another --env"
+        )
+    agent: Agent = module.build(env, spec, device)
+    return agent

@@ -1,0 +1,230 @@
+"""Start training: new runs and interrupted ones, alone or several in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hadamard.core import discover, identity, machine
+from hadamard.core.config import (
+    RunSpec,
+    flattened,
+    from_dict,
+    overridden,
+    to_dict,
+    with_remedy_defaults,
+)
+from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
+from hadamard.core.stopping import stop_signals
+from hadamard.training.progress import Progress, SharedProgress, make_progress
+from hadamard.training.setup import ALGORITHMS, Setup
+from hadamard.training.trainer import Diverged, Interrupted, Trainer
+
+SUITES: dict[str, dict[str, Any]] = {
+    # A network for a 10 x 10 grid occupies two threads at most, and runs share a machine.
+    "minatar": {"train.threads": 1},
+    # Toy tasks need neither a large network nor long logs.
+    "probe": {
+        "net.width": 64,
+        "train.steps": 20_000,
+        "train.log_every": 1_000,
+        "train.threads": 1,
+    },
+}
+"""What a suite changes in every algorithm's settings; an algorithm's own ``SUITES`` override it."""
+
+
+def default_spec(algorithm: str, env: str | None = None) -> RunSpec[Any]:
+    """Return an algorithm's default settings for an environment, by default its usual one."""
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    env = env or module.ENV
+    suite, suites = env.partition("/")[0], getattr(module, "SUITES", {})
+    changes = {**suites.get("*", {}), **SUITES.get(suite, {}), **suites.get(suite, {})}
+    spec: RunSpec[Any] = RunSpec(algo=module.Config(), net=module.NET, env=env)
+    adapted: RunSpec[Any] = overridden(spec, changes)
+    return adapted
+
+
+def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
+    """Name a run's folder after its variant and what differs from the default settings."""
+    defaults = overridden(default_spec(algorithm, spec.env), {"remedy": spec.remedy})
+    settings = flattened(to_dict(with_remedy_defaults(spec)))
+    name = identity.default_run_name(algorithm, settings, flattened(to_dict(defaults)))
+    return str(Path("runs") / name)
+
+
+def train(
+    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+) -> dict[str, Any]:
+    """Train a new run and return its summary.
+
+    Mistakes in the settings are reported before the run folder is made.
+    """
+    (summary,) = train_together(algorithm, [spec], progress)
+    return summary
+
+
+def train_together(
+    algorithm: str,
+    specs: Sequence[RunSpec[Any]],
+    progress: Callable[..., Progress] = make_progress,
+) -> list[dict[str, Any]]:
+    """Train new runs in turns in this process, and return their summaries.
+
+    Each gives the same results as alone: while the environments of one play, the others act and
+    learn. On a GPU their work overlaps.
+    """
+    specs = [with_remedy_defaults(spec) for spec in specs]
+    specs = [
+        replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
+    ]
+    for spec in specs:
+        assert spec.run_dir is not None
+        if (Path(spec.run_dir) / "config.json").exists():
+            Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # refuses
+    if len(specs) > 1:
+        progress = SharedProgress(progress, len(specs))
+    with ExitStack() as stack:
+        setups = [stack.enter_context(closing(Setup(algorithm, spec))) for spec in specs]
+        trainers = []
+        for setup in setups:
+            assert setup.spec.run_dir is not None
+            settings = {"algorithm": algorithm, "spec": to_dict(setup.spec)}
+            settings["machine"] = machine.describe(setup.device)
+            run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
+            trainer = Trainer(setup, run, progress, resume=False)
+            trainers.append(stack.enter_context(closing(trainer)))
+        fit(trainers)
+    return [trainer.summary for trainer in trainers]
+
+
+def resume(
+    path: str, progress: Callable[..., Progress] = make_progress, until: int | None = None
+) -> dict[str, Any]:
+    """Continue a run from its last whole checkpoint, see `resume_together`."""
+    (summary,) = resume_together([path], progress, until)
+    return summary
+
+
+def resume_together(
+    paths: Sequence[str],
+    progress: Callable[..., Progress] = make_progress,
+    until: int | None = None,
+) -> list[dict[str, Any]]:
+    """Continue interrupted runs in turns in this process; finished runs stay as they are.
+
+    ``until`` replaces their ``train.until``; runs that ended at an earlier step continue too.
+    """
+    opened = [open_run(path) for path in paths]
+    if until is not None:
+        opened = [(run, name, _with_until(run, spec, until)) for run, name, spec in opened]
+    unfinished = [
+        (run, name, spec)
+        for run, name, spec in opened
+        if (done := run.done) is None or done["steps"] < spec.train.horizon
+    ]
+    for run, _, _ in unfinished:
+        _check_protocol(run)
+    if len(unfinished) > 1:
+        progress = SharedProgress(progress, len(unfinished))
+    with ExitStack() as stack:
+        trainers = []
+        for run, algorithm, spec in unfinished:
+            run.lock()
+            stack.enter_context(closing(run))
+            setup = stack.enter_context(closing(Setup(algorithm, spec)))
+            run.train_until(spec.train.until)
+            trainer = Trainer(setup, run, progress, resume=True)
+            trainers.append(stack.enter_context(closing(trainer)))
+        fit(trainers)
+    return [summary for run, _, _ in opened if (summary := run.done) is not None]
+
+
+def trained_steps(run: Run) -> int:
+    """Return how many steps a run has been trained for, as far as it is saved."""
+    if (done := run.done) is not None:
+        steps: int = done["steps"]
+        return steps
+    saved = sorted((run.path / "checkpoints").glob("step-*"))
+    return int(saved[-1].name.removeprefix("step-")) if saved else 0
+
+
+def _with_until(run: Run, spec: RunSpec[Any], until: int) -> RunSpec[Any]:
+    """Return the settings with another ``train.until``, if the run can be trained to there."""
+    train = replace(spec.train, until=until)
+    if until < 0:
+        raise ValueError(f"--until must not be negative, got {until} (0: to the end)")
+    if until > train.steps:
+        raise ValueError(
+            f"--until {until} is beyond the {train.steps} steps {run.path} is planned for: "
+            "give fewer, or 0 for all of them"
+        )
+    if train.horizon != spec.train.horizon and train.horizon < (steps := trained_steps(run)):
+        raise ValueError(
+            f"--until {until} is less than the {steps} steps {run.path} was trained for already: "
+            "give more, or 0 for all it is planned for"
+        )
+    return replace(spec, train=train)
+
+
+def _check_protocol(run: Run) -> None:
+    """Refuse to continue a run under other rules than it began with."""
+    if run.protocol != PROTOCOL:
+        raise RunError(
+            f"{run.path} was trained under protocol {run.protocol} and this version of hadamard "
+            f"trains under {PROTOCOL}, so the results would not be comparable: train it anew, or "
+            "continue it in the version that made it (evaluate and report work here too)"
+        )
+
+
+def fit(trainers: Sequence[Trainer]) -> None:
+    """Run the trainers in turns to their end, or until a signal asks to stop.
+
+    If one diverges, the others go on; the error is raised when they are done.
+    """
+    several = len(trainers) > 1
+    interrupted: set[Trainer] = set()
+    diverged: list[Diverged] = []
+    with stop_signals() as stop_requested:
+        loops = {trainer: trainer.loop(stop_requested) for trainer in trainers}
+        while loops:
+            for trainer, loop in list(loops.items()):
+                try:
+                    with trainer.cuda_stream() if several else nullcontext():
+                        next(loop)
+                    continue
+                except StopIteration:
+                    pass
+                except Interrupted:
+                    interrupted.add(trainer)
+                except Diverged as error:
+                    diverged.append(error)
+                del loops[trainer]
+    if diverged:
+        raise diverged[0] if not several else Diverged("\n".join(map(str, diverged)))
+    if interrupted:
+        paths = [str(trainer.run.path) for trainer in trainers if trainer in interrupted]
+        raise Interrupted(*paths)
+
+
+def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
+    """Open a run folder and read its settings."""
+    run = Run.open(path)
+    config = run.config
+    if config.get("format") != FORMAT:
+        raise RunError(
+            f"{run.path} was made by another version of hadamard, whose networks read their "
+            "features in another order: train it anew (its report can still be made)"
+        )
+    algorithm: str = config["algorithm"]
+    module = discover.find(ALGORITHMS, algorithm, "algorithm")
+    try:
+        values = dict(config["spec"])
+        algo = from_dict(module.Config, values.pop("algo"), "config.json: spec.algo")
+        spec = from_dict(RunSpec, {**values, "algo": None}, "config.json: spec")
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunError(f"{run.path} cannot be opened: {error}") from error
+    return run, algorithm, replace(spec, algo=algo, run_dir=str(run.path))

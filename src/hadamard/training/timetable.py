@@ -1,0 +1,35 @@
+"""What comes due when: evaluations, checkpoints, diagnoses and log rows, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Due(NamedTuple):
+    """What is to be done after a step."""
+
+    evaluation: bool
+    checkpoint: bool
+    diagnosis: bool
+    log: bool
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Steps between two of a kind; 0 means never."""
+
+    evaluation: int
+    checkpoint: int
+    diagnosis: int
+    log: int
+
+    def due(self, before: int, after: int) -> Due:
+        """Return what came due between two step counts.
+
+        Examples:
+            >>> Timetable(evaluation=0, checkpoint=100, diagnosis=50, log=10).due(48, 56)
+            Due(evaluation=False, checkpoint=False, diagnosis=True, log=True)
+        """
+        intervals = (self.evaluation, self.checkpoint, self.diagnosis, self.log)
+        return Due(*(every > 0 and after // every > before // every for every in intervals))

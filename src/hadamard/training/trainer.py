@@ -1,0 +1,346 @@
+"""The training loop: act, step, observe, learn, log; evaluations, diagnoses and checkpoints."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadamard.core import checkpoint, machine
+from hadamard.core.config import to_dict
+from hadamard.core.run import Run
+from hadamard.core.types import Episode, LearnsAhead, Metrics, State
+from hadamard.training import health_stream
+from hadamard.training.clock import Clock
+from hadamard.training.evaluate import evaluate
+from hadamard.training.pipeline import Pipeline
+from hadamard.training.progress import Progress
+from hadamard.training.scores import Scores
+from hadamard.training.setup import Setup
+from hadamard.training.timetable import Due, Timetable
+from hadamard.training.trackers import Trackers
+
+DISPLAY_SECONDS = 0.2
+"""Time between two updates of the progress display."""
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; the checkpoints of these runs are written."""
+
+
+class Diverged(RuntimeError):
+    """A loss or a weight is no longer finite."""
+
+
+class Trainer:
+    """The loop over one run's parts, and what it writes to the run folder."""
+
+    def __init__(
+        self, setup: Setup, run: Run, progress: Callable[..., Progress], *, resume: bool
+    ) -> None:
+        self.algorithm, self.spec, self.device = setup.algorithm, setup.spec, setup.device
+        self.agent, self.envs, self.evaluation = setup.agent, setup.envs, setup.evaluation
+        self.run, self.greedy = run, setup.greedy
+        train = self.spec.train
+        self.step = 0
+        self.episodes = 0
+        self.clock = Clock()
+        self.pipeline = Pipeline(setup, self.clock)
+        self.learner_ahead = (
+            self.agent if train.learn_ahead and isinstance(self.agent, LearnsAhead) else None
+        )
+        self.recent = health_stream.RecentObservations(train, self.device)
+        self.timetable = Timetable(
+            train.eval_every, train.checkpoint_every, self.recent.every, train.log_every
+        )
+        self.scores = Scores(train.horizon, evaluations=self.evaluation is not None)
+        self.facts: dict[str, Any] = {}  # newest scores and health, for the display
+        self.latest: Metrics | None = None  # measurements of the newest update
+        self.summary: dict[str, Any] = {}
+        self._loss_sum: Tensor | None = None  # of all updates since it was last checked
+        self._checkpoint_due = False  # waits until the agent is settled
+        self._densities_due = False  # wait for the next diagnosis
+        self._logged_step = -1
+        self._displayed = 0.0
+        self._stream: torch.cuda.Stream | None = None
+        with ExitStack() as stack:
+            stack.enter_context(machine.torch_settings(train, self.device))
+            if resume and any((run.path / "checkpoints").glob("step-*")):
+                self._load()
+            else:
+                run.cut(-1)
+                self.pipeline.reset()
+            net = self.spec.net
+            title = (
+                f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
+                f"seed {self.spec.seed}, {self.device} -> {run.path}"
+            )
+            self.progress = progress(title, train.horizon, self.step)
+            self.trackers = Trackers(
+                run.path,
+                self.step,
+                tensorboard=train.tensorboard,
+                wandb=train.wandb,
+                config=to_dict(self.spec),
+            )
+            if self.step == 0:
+                self.evaluate()
+            self._computing = stack.pop_all()
+
+    def loop(self, stop_requested: Callable[[], bool]) -> Iterator[None]:
+        """Train to the end or until a stop is requested; yields while the environments play."""
+        stopping = False
+        try:
+            while self.step < self.spec.train.horizon or not self.settled:
+                try:
+                    yield from self.one_step(stopping)
+                except (RuntimeError, ValueError):
+                    self._check_finite()  # explains errors that NaN weights cause
+                    raise
+                if stop_requested():
+                    stopping = True
+                    self.observe()
+                    if self.settled:
+                        self.save()
+                        raise Interrupted(str(self.run.path))
+            self.summary = self._finish()
+        finally:
+            self.progress.close()
+            self.trackers.close()
+
+    def one_step(self, stopping: bool = False) -> Iterator[None]:
+        """Take one step in every environment; yields while they play, see ``pipeline``."""
+        pipeline, agent = self.pipeline, self.agent
+        self.recent.add(self.step, pipeline.obs)
+        pipeline.act(self.step)
+        self.observe()  # the step before, if it can wait until now
+        pipeline.send_greedy()
+        if self.learner_ahead is not None:
+            with self.clock("learning"):
+                metrics = self.learner_ahead.learn_ahead()
+            self._watch(metrics)
+        yield
+        before, self.step = self.step, self.step + self.envs.num_envs
+        due = self.timetable.due(before, self.step)
+        ends = stopping or self.step >= self.spec.train.horizon
+        observe_now = agent.learns_next or any(due) or ends
+        pipeline.receive(self.step, act=not observe_now)
+        if observe_now:
+            self.observe()
+            self._do(due)
+
+    def observe(self) -> None:
+        """Let the agent observe the newest step and learn from it, and record finished games."""
+        transition = self.pipeline.take_unobserved()
+        if transition is not None:
+            for episode in transition.step.episodes:
+                self.episodes += 1
+                self.scores.training.append(episode.score)
+                self.run.write("episodes", {"step": self.step, **episode._asdict()})
+            with self.clock("learning"):
+                metrics = self.agent.observe(*transition)
+            self._watch(metrics)
+            if time.monotonic() - self._displayed > DISPLAY_SECONDS:
+                self._display()
+        self._record_greedy(self.pipeline.take_greedy_episodes())
+
+    def _do(self, due: Due) -> None:
+        if due.evaluation:
+            self.evaluate()
+        if due.checkpoint:
+            self._checkpoint_due = self._densities_due = True
+        if due.diagnosis:
+            self.diagnose(self.recent.take())
+        if due.log:
+            self._log()
+        if self._checkpoint_due and self.settled:
+            self.save()
+
+    def advance(self) -> None:
+        """Take one whole step without pausing."""
+        for _ in self.one_step():
+            pass
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is half done, so that a checkpoint can be taken now."""
+        return self.pipeline.settled and self.agent.settled
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Everything a checkpoint holds, by name."""
+        parts: dict[str, Any] = {f"agent.{name}": part for name, part in self.agent.parts.items()}
+        parts |= {"envs": self.envs, "recent": self.recent, "loop": self}
+        parts |= {"greedy": self.greedy} if self.greedy is not None else {}
+        return parts | ({"evaluation": self.evaluation} if self.evaluation is not None else {})
+
+    def state_dict(self) -> State:
+        """Return the loop's own state."""
+        return {
+            "obs": self.pipeline.obs if self.envs.exact else None,
+            "episodes": self.episodes,
+            "scores": list(self.scores.training),
+            "facts": self.facts,
+            "latest": self.latest,
+            "logged": self._logged_step,
+            "densities_due": self._densities_due,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the loop's own state."""
+        self.episodes = state["episodes"]
+        self.scores.training.extend(state["scores"])
+        self.facts = dict(state["facts"])
+        self.latest = state["latest"]
+        self._logged_step = state["logged"]
+        self._densities_due = state["densities_due"]
+        if state["obs"] is not None:
+            self.pipeline.obs = state["obs"].to(self.device)
+
+    def _load(self) -> None:
+        self.step, damaged = checkpoint.load(self.run.path / "checkpoints", self.parts)
+        for message in damaged:
+            warnings.warn(f"an older checkpoint is used: {message}", stacklevel=2)
+        for row in self.run.rows("timing"):
+            if row["step"] <= self.step:
+                self.clock.seconds_before = row["seconds"]
+        # A finished run ends with an extra row, which the same run trained further does not have.
+        self.run.cut(self.step, train=self._logged_step, timing=self._logged_step)
+        for row in self.run.rows("eval"):
+            self.scores.add_greedy(row["step"], row["score"])
+        if not self.envs.exact:
+            self.pipeline.reset()
+
+    def save(self) -> None:
+        """Write a checkpoint, after the streams have reached the disk."""
+        self._check_finite()
+        self._checkpoint_due = False
+        with self.clock("saving"):
+            self.run.flush(to_disk=True)
+            checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
+
+    def evaluate(self) -> None:
+        """Play whole greedy episodes, if the run has evaluations."""
+        if self.evaluation is None:
+            return
+        with self.clock("evaluation"):
+            episodes = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
+        self._record_greedy(episodes)
+        self.facts["greedy"] = self.scores.greedy_score(self.step)
+        self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
+
+    def diagnose(self, obs: Tensor) -> None:
+        """Diagnose the network on these observations.
+
+        The first diagnosis after each checkpoint also records the densities of 16 neurons.
+        """
+        self._check_finite()
+        network, spec = self.agent.network, self.spec
+        with self.clock("health"):
+            diagnosis = health_stream.examine(network, obs, spec.train, spec.seed, self.step)
+            self.run.write("health", {"step": self.step, **health_stream.health_row(diagnosis)})
+            if self._densities_due:
+                self._densities_due = False
+                self.run.write("kde", {"step": self.step, **health_stream.kde_row(diagnosis)})
+        layer = diagnosis[-1]
+        self.facts.update(
+            dormant=layer.dormant_fraction, rank=layer.effective_rank, full_rank=layer.full_rank
+        )
+        for layer in diagnosis:
+            values = layer.to_dict()
+            scalars = {f"health/{layer.name}/{key}": values[key] for key in values}
+            self.trackers.add(scalars, self.step)
+
+    def _watch(self, metrics: Metrics | None) -> None:
+        """Keep an update's measurements, and add up losses without waiting for the GPU."""
+        if metrics is None:
+            return
+        self.latest = metrics
+        # The sum is finite if every loss is.
+        loss = metrics["loss"]
+        self._loss_sum = loss if self._loss_sum is None else self._loss_sum + loss
+
+    def _record_greedy(self, episodes: Iterable[Episode]) -> None:
+        for episode in episodes:
+            self.scores.add_greedy(self.step, episode.score)
+            row = {"step": self.step, "score": episode.score, "length": episode.length}
+            self.run.write("eval", row)
+
+    def _log(self) -> None:
+        self._check_finite()
+        self._logged_step = self.step
+        self.facts |= self._present_scores()
+        row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
+        row |= {"episodes": self.episodes, **self.agent.schedules()}
+        row |= {name: float(value) for name, value in (self.latest or {}).items()}
+        self.run.write("train", row)
+        timing = self.clock.row(self.step)
+        self.run.write("timing", timing)
+        self.run.flush()
+        scalars = {f"train/{key}": value for key, value in row.items() if key != "step"}
+        scalars["train/greedy_score"] = self.facts["greedy"]
+        scalars["train/seconds"] = timing["seconds"]
+        self.trackers.add(scalars, self.step)
+
+    def _display(self) -> None:
+        self._displayed = time.monotonic()
+        # Not kept in ``facts``, which is checkpointed: this depends on wall-clock time.
+        self.progress.update(self.step, {**self.facts, **self._present_scores()})
+
+    def _present_scores(self) -> dict[str, float | None]:
+        greedy = self.scores.greedy_score(self.step)
+        return {"score": self.scores.training_score(), "greedy": greedy}
+
+    def _check_finite(self) -> None:
+        """Stop if a loss or a weight is not finite, before it is learned from or saved."""
+        problem = None
+        losses, self._loss_sum = self._loss_sum, None
+        if losses is not None and not bool(torch.isfinite(losses)):
+            problem = "the loss is not finite"
+        elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
+            problem = "a weight is not finite"
+        if problem is None:
+            return
+        self.run.flush()
+        saved = sorted((self.run.path / "checkpoints").glob("step-*"))
+        last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint was written"
+        raise Diverged(
+            f"{self.algorithm} diverged: {problem} at step {self.step:,}; {last}. Try a smaller "
+            "--algo.learning-rate or another --net.activation"
+        )
+
+    def _finish(self) -> dict[str, Any]:
+        # The checkpoint comes before the last row: a run trained further has no such row.
+        self.save()
+        if self._logged_step != self.step:
+            self._log()
+            self.run.flush(to_disk=True)
+        self._display()
+        summary = {
+            "steps": self.step,
+            "score": self.scores.training_score(),
+            "greedy_score": self.scores.greedy_score(self.step),
+            "episodes": self.episodes,
+            "seconds": round(self.clock.seconds, 1),
+        }
+        self.run.finish(summary)
+        return summary
+
+    def cuda_stream(self) -> AbstractContextManager[Any]:
+        """On a GPU, return a CUDA stream of this run's own, beside those of other runs."""
+        if self.device.type != "cuda":
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        return torch.cuda.stream(self._stream)
+
+    def close(self) -> None:
+        """Close the run folder, and restore torch's settings."""
+        self._computing.close()
+        self.run.close()

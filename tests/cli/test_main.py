@@ -1,0 +1,71 @@
+"""The command line as a whole: its overview, wrong commands, and the lists it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hadamard.core import discover
+from tests.support.commands import Command
+
+ALGORITHMS = discover.names("hadamard.algos")
+
+
+def test_the_overview_names_every_command(command: Command) -> None:
+    for words in ([], ["--help"], ["-h"]):
+        said = command(*words)
+        assert (said.code, said.err) == (0, "")
+        for name in ("train", "evaluate", "analyze", "envs", "algos"):
+            assert re.search(rf"^  {name} +\w", said.out, re.MULTILINE)
+    assert re.fullmatch(r"hadamard \d+\.\d+\.\d+\n", command("--version").out)
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["tarin"], "unknown command 'tarin'; did you mean 'train'?"),
+        (["train", "--env", "minatar/breakout"], "name the algorithm first"),
+        (["train", "--resume"], "usage: hadamard train --resume RUN"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run"),
+        (["train", "--resume", "x", "--seed", "1"], "a run keeps its other settings"),
+        (["train", "--resume", "--until", "5"], "usage: hadamard train --resume RUN"),
+        (["train", "--resume", "x", "--until"], "--until must be a number of steps, got ''"),
+        (["train", "--resume", "x", "--until=1e6"], "a number of steps, got '1e6'"),
+        (["evaluate", "nowhere"], "nowhere is not a run"),
+        (["analyze", "nowhere"], "nowhere is not a run"),
+    ],
+)
+def test_a_wrong_command_is_one_line(
+    words: list[str], fragment: str, command: Command, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = command(*words)
+    assert (said.code, said.out) == (2, "")
+    assert fragment in said.err
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_envs_and_algos_list_what_there_is(command: Command) -> None:
+    said = command("envs")
+    assert (said.code, said.err) == (0, "")
+    for name in ("minatar/breakout", "probe/both", "atari/Pong"):
+        assert re.search(rf"\b{name}\b", said.out)
+    said = command("algos")
+    assert (said.code, said.err) == (0, "")
+    assert [line.split()[0] for line in said.out.splitlines()] == list(ALGORITHMS)
+    for name in ("envs", "algos"):
+        assert command(name, "--help").code == 0
+        assert command(name, "surplus").code == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m hadamard.cli envs | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("atari: ")
+    assert done.stderr == ""

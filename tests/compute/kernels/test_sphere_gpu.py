@@ -1,0 +1,40 @@
+"""The fused kernel of ``SphereAdam`` equals its three separate steps. Needs a CUDA device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hadamard.compute.sphere import SphereAdam
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("with_targets", [True, False])
+def test_the_fused_step_equals_the_separate_ones(with_targets: bool) -> None:
+    shapes = [(2, 71, 512), (2, 1, 512), (2, 512, 2048), (2, 3072, 64), (2, 5000, 7), (128, 19), ()]
+
+    def learner() -> tuple[SphereAdam, list[Any], list[Any]]:
+        draw = torch.Generator("cuda").manual_seed(0)
+        weights = [torch.randn(s, generator=draw, device="cuda").requires_grad_() for s in shapes]
+        sphere = [weight for weight in weights if weight.dim() > 1 and weight.shape[-2] > 1]
+        rate = torch.tensor(1e-2, device="cuda")
+        optimizer = SphereAdam(weights, lr=rate, sphere=sphere, fused=True, capturable=True)
+        return optimizer, weights, [weight.detach().clone() for weight in weights]
+
+    fused, separate = learner(), learner()
+    assert fused[0].kernels is not None
+    separate[0].kernels = None
+    for _ in range(20):
+        for weight, other in zip(fused[1], separate[1], strict=True):
+            weight.grad = torch.randn_like(weight) * 10 ** (-6 * torch.rand_like(weight))
+            other.grad = weight.grad.clone()
+        for optimizer, _, targets in (fused, separate):
+            if with_targets:
+                optimizer.step_with_targets(targets, 0.1)
+            else:
+                optimizer.step()
+    for tensor, expected in zip((*fused[1], *fused[2]), (*separate[1], *separate[2]), strict=True):
+        torch.testing.assert_close(tensor, expected, rtol=1e-5, atol=1e-6)

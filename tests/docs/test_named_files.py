@@ -1,0 +1,36 @@
+"""The pages that explain the code name files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hadamard
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(hadamard.__file__).parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PATH = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+(?:\.py)?|[a-z_0-9/]+\.py)`")
+
+
+def in_code(page: Path) -> set[str]:
+    """Paths in backquotes that lie in a room of the source, or end as Python files do."""
+    rooms = {path.name for path in SOURCE.iterdir()} | {"src", "tests", "benchmarks", "examples"}
+    found = set(PATH.findall(page.read_text()))
+    return {path for path in found if path.endswith(".py") or path.partition("/")[0] in rooms}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_are_there(page: Path) -> None:
+    for path in in_code(page) - {path for path in in_code(page) if path.endswith("/x.py")}:
+        places = (ROOT / path, SOURCE / path, ROOT / "benchmarks" / path)
+        assert any(place.exists() for place in places), f"{page.name} names {path}"
+
+
+def test_the_rooms_of_the_architecture_are_the_folders() -> None:
+    drawing = (ROOT / "docs" / "architecture.md").read_text().partition("```")[2]
+    rooms = re.findall(r"^  (\w+)/ ", drawing.partition("```")[0], re.M)
+    folders = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
+    assert set(rooms) == folders

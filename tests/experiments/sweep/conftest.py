@@ -1,0 +1,54 @@
+"""Fixtures of the sweeps' tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import Options, launch
+from hadamard.experiments.sweep.status import training_process
+from tests.support.sweep import small_job
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A finished run that was never interrupted."""
+    job = small_job(tmp_path_factory.mktemp("undisturbed"))
+    assert launch([job], Options(jobs=1)).exit_code == 0
+    return job
+
+
+@pytest.fixture
+def start_sweep(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Sweeps in processes of their own; what a test leaves running is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "hadamard.cli", "sweep", *map(str, words)],
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    for lock in tmp_path.rglob("lock"):
+        if pid := training_process(lock.parent):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,155 @@
+"""The process of a run, which may be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from hadamard.core.run import Run
+from hadamard.core.stopping import INTERRUPTED
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import Options, launch
+from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.supervisor import Supervisor, command
+from hadamard.experiments.sweep.transfer import job_to_text
+from tests.support.sweep import (
+    LONG,
+    STEPS,
+    attempts,
+    current_step,
+    has_checkpoint,
+    newest_checkpoint,
+    small_job,
+    stream_contents,
+    timing_rows,
+    wait_until,
+)
+
+
+def test_a_later_end_continues_a_finished_run(tmp_path: Path, undisturbed: Job) -> None:
+    early, later, full = (small_job(tmp_path, train__until=end) for end in (500, 1_200, 0))
+    assert launch([early], Options(jobs=1)).finished == (early,)
+    assert [run_state(job) for job in (early, later, full)] == [
+        "finished", "interrupted", "interrupted"
+    ]  # fmt: skip
+    assert launch([later], Options(jobs=1)).finished == (later,)
+    done = Run(later.path).done
+    assert done is not None
+    assert done["steps"] == 1_200
+    assert run_state(early) == "finished"
+    assert launch([full], Options(jobs=1)).finished == (full,)
+    assert stream_contents(full.path) == stream_contents(undisturbed.path)
+
+
+def test_a_run_past_its_new_end_is_closed_where_it_is(tmp_path: Path) -> None:
+    job = small_job(tmp_path, train__steps=LONG)
+    process = subprocess.Popen(command(job), stdout=subprocess.DEVNULL)
+    wait_until(lambda: current_step(job) > 300)
+    process.terminate()
+    assert process.wait(120) == INTERRUPTED
+    reached = newest_checkpoint(job)
+    early = small_job(tmp_path, train__steps=LONG, train__until=200)
+    assert launch([early], Options(jobs=1)).finished == (early,)
+    done = Run(early.path).done
+    assert done is not None
+    assert done["steps"] == reached > 300
+
+
+def test_a_run_started_twice_is_trained_once(tmp_path: Path, undisturbed: Job) -> None:
+    job = small_job(tmp_path)
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(Supervisor(job, retries=0).run()))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [outcome.state for outcome in outcomes] == ["finished", "finished"]
+    assert stream_contents(job.path) == stream_contents(undisturbed.path)
+
+
+def test_a_killed_run_continues_from_its_checkpoint(tmp_path: Path, undisturbed: Job) -> None:
+    job = small_job(tmp_path)
+    killed_after: list[int] = []
+    rows_before: list[dict[str, Any]] = []
+
+    def kill() -> None:
+        wait_until(lambda: has_checkpoint(job) and current_step(job) >= 400)
+        pid = training_process(job.path)
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        killed_after.append(newest_checkpoint(job))
+        rows_before.extend(timing_rows(job, newest_checkpoint(job)))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    summary = launch([job], Options(jobs=1))
+    killer.join()
+    assert killed_after
+    assert killed_after[0] < STEPS
+    assert summary.finished == (job,)
+    assert attempts(job) == 2
+    assert rows_before
+    assert timing_rows(job, killed_after[0]) == rows_before
+    assert stream_contents(job.path) == stream_contents(undisturbed.path)
+
+
+def test_a_run_stopped_by_somebody_else_continues(tmp_path: Path, undisturbed: Job) -> None:
+    job = small_job(tmp_path)
+    stopped: list[int] = []
+
+    def stop() -> None:
+        wait_until(lambda: current_step(job) >= 400)
+        pid = training_process(job.path)
+        assert pid
+        os.kill(pid, signal.SIGTERM)
+        stopped.append(pid)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    outcome = Supervisor(job, retries=0).run()
+    thread.join()
+    assert stopped
+    assert (outcome.state, outcome.attempts) == ("finished", 1)
+    assert "stopped and saved" in job.log.read_text()
+    assert stream_contents(job.path) == stream_contents(undisturbed.path)
+
+
+WORKER_WITH_A_SWALLOWING_IMPORT = """
+import builtins, sys, time
+from hadamard.experiments.sweep import worker
+
+import_module = builtins.__import__
+
+def swallow(name, *arguments, **options):
+    builtins.__import__ = import_module
+    try:
+        print("importing", flush=True)
+        time.sleep(60)
+    except BaseException as error:
+        print("swallowed", repr(error), flush=True)
+    return import_module(name, *arguments, **options)
+
+builtins.__import__ = swallow
+sys.exit(worker.main(sys.argv[1:]))
+"""
+
+
+def test_a_stop_that_an_import_swallows_is_sent_again(tmp_path: Path) -> None:
+    job = small_job(tmp_path, train__steps=LONG)
+    script = WORKER_WITH_A_SWALLOWING_IMPORT
+    words = [sys.executable, "-c", script, str(job.path), job_to_text(job)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert "swallowed _Stopped()" in output
+    assert process.returncode == INTERRUPTED

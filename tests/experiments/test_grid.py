@@ -1,0 +1,49 @@
+"""The grid of a sweep is every combination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hadamard.experiments.grid import grid, seeds_from
+
+
+def test_a_grid_is_every_combination(tmp_path: Path) -> None:
+    made = grid("dqn", ["probe/both", "minatar/asterix"], ["relu", "tanh+hr"], [3, 4], tmp_path)
+    assert [item.name for item in made[:3]] == [
+        "dqn_probe-both_relu_seed3",
+        "dqn_probe-both_tanh+hr_seed3",
+        "dqn_probe-both_relu_seed4",
+    ]
+    assert len({item.path for item in made}) == len(made) == 8
+    assert (made[1].spec.net.layer, made[1].spec.net.activation) == ("hadamard", "tanh")
+    # An environment's own defaults stay.
+    assert made[0].spec.net.width == 64
+    assert made[4].spec.net.width == 128
+
+
+@pytest.mark.parametrize(
+    ("envs", "variants", "seeds", "overrides", "message"),
+    [
+        (["probe/both", "probe/both"], ["relu"], [0], {}, "environment probe/both is named twice"),
+        (["probe/both"], ["relu", "relu"], [0], {}, "variant relu is named twice"),
+        (["probe/both"], ["relu"], [1, 1], {}, "seed 1 is named twice"),
+        (["probe/both"], [], [1], {}, "at least one variant"),
+        (["probe/both"], ["rely"], [1], {}, "unknown variant 'rely'; did you mean 'relu'"),
+        (["probe/both"], ["relu"], [1], {"net.layer": "crelu"}, "net.layer is set by the variant"),
+        (["probe/both"], ["relu"], [1], {"train.steps": 0}, "--train.steps must be at least 1"),
+    ],
+)
+def test_a_wrong_grid_is_refused(
+    envs: list[str], variants: list[str], seeds: list[int], overrides: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message.replace("+", r"\+")):
+        grid("dqn", envs, variants, seeds, "runs", overrides)
+
+
+@pytest.mark.parametrize("text", ["0", "", "x", "7-3", "1,,2", "-3"])
+def test_wrong_seeds_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--seeds must be"):
+        seeds_from(text)

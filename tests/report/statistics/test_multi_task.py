@@ -1,0 +1,72 @@
+"""Scores over several tasks: normalized, and compared only with equal budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.report import TASKS, table
+from tests.support.runs import measured, write_run
+
+pytest.importorskip("matplotlib")
+from hadamard.report.data.runs import load, sections
+from hadamard.report.pages.full_report import write_report
+from hadamard.report.statistics.multi_task import combine_tasks, normalization_of
+
+
+def write_runs(
+    folder: Path, dormant: dict[tuple[str, str], float], steps: int, **options: Any
+) -> None:
+    """Write DQN runs of layers and activations with these dormant fractions and scores."""
+    for (layer, activation), share in dormant.items():
+        name = "-".join([layer, activation, str(steps), *map(str, options.values())])
+        write_run(
+            folder / name.replace("/", "-"), layer=layer, activation=activation, steps=steps,
+            score=[0.0, 10 * share], health=[measured(share, 3.0, 0.0)], algorithm="dqn", **options,
+        )  # fmt: skip
+
+
+RELU, TANH, TANH_HR = ("plain", "relu"), ("plain", "tanh"), ("hadamard", "tanh")
+
+
+def test_only_equal_budgets_are_compared(tmp_path: Path) -> None:
+    for env in TASKS[:2]:
+        for seed in range(4):
+            write_runs(tmp_path, {RELU: 0.6, TANH: 0.4}, 1000, env=env, seed=seed)
+            write_runs(tmp_path, {RELU: 0.1}, 200, env=env, seed=seed)
+    ((scores,), _) = combine_tasks(sections(load([tmp_path])))
+    long, short = "ReLU, train.steps 1000", "ReLU, train.steps 200"
+    assert (scores.baseline, scores.compared, list(scores.not_compared)) == (
+        long,
+        ["tanh"],
+        [short],
+    )
+    page = write_report(tmp_path / "out", load([tmp_path]), "Budgets").read_text()
+    assert f"<li>{short} against {long}: the budgets differ" in page
+    comparisons = {
+        line["variant"]: line["against_baseline"]
+        for line in table(tmp_path / "out", "aggregates-dqn")
+    }
+    assert comparisons == {long: "baseline", short: "not compared", "tanh": "lower"}
+
+
+def test_normalizations() -> None:
+    assert normalization_of("dqn", ["atari/Pong", "atari/Alien"]) == "baseline_min_max"
+    assert normalization_of("pqn", ["atari/Pong"]) == "human_normalized"
+    assert normalization_of("simbav2", ["humanoid/h1-run"]) == "success_normalized"
+    assert normalization_of("mrq", ["dmc/dog-run"]) == "per_thousand"
+    assert normalization_of("other", ["atari/Pong"]) == "human_normalized"
+    assert normalization_of("dqn", ["atari/Pong", "dmc/dog-run"]) == "baseline_min_max"
+
+
+def test_tasks_that_cannot_be_combined_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", env="minatar/breakout", score=[0.0, 2.0])
+    write_run(tmp_path / "b", env="minatar/asterix", score=1.0)  # nothing to normalize by
+    combined, failures = combine_tasks(sections(load([tmp_path])))
+    assert not combined
+    assert "only one task has final scores of every variant" in failures[0]
+    assert "minatar/asterix is left out: minatar/asterix: the baseline always" in failures[0]
+    page = write_report(tmp_path / "out", load([tmp_path]), "Little").read_text()
+    assert "PQN: there is nothing to aggregate:" in page

@@ -1,0 +1,66 @@
+"""Networks with sick neurons, and activations that cannot be measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from hadamard import HadamardConv2d, HadamardLinear, diagnose
+from hadamard.health import Diagnosis
+
+
+def sick_network() -> nn.Sequential:
+    """tanh, with a third of the second layer saturated by its biases."""
+    net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 30), nn.Tanh(), nn.Linear(30, 4))
+    with torch.no_grad():
+        net[2].bias[:10] = torch.tensor([9.0, -9.0]).repeat(5)
+    return net
+
+
+def nature_cnn() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(4, 8, 8, stride=4),
+        nn.ReLU(inplace=True),
+        HadamardConv2d(8, 16, 4, stride=2, activation="relu"),
+        nn.Flatten(),
+        nn.Linear(16 * 81, 64),
+        nn.Tanh(),
+        HadamardLinear(64, 32),
+        nn.Linear(32, 6),
+    )
+
+
+BAD_ACTIVATIONS = {
+    "empty batch": (torch.zeros(0, 4), ValueError, "batch of at least 2 observations, got 0"),
+    "batch of 1": (torch.zeros(1, 4), ValueError, "batch of at least 2 observations, got 1"),
+    "no neurons": (torch.zeros(4, 0), ValueError, r"empty: shape \(4, 0\)"),
+    "integers": (torch.zeros(4, 4).int(), TypeError, r"got torch.int32; convert with .float\(\)"),
+    "wrong rank": (torch.zeros(4), ValueError, r"at least 2 dimensions .* got shape \(4,\)"),
+    "numpy": (np.zeros((4, 4)), TypeError, "torch.Tensor, got ndarray"),
+    "nan": (
+        torch.tensor([[0.0, 1.0], [0.0, float("nan")]]),
+        ValueError,
+        r"1 NaN or infinite values .*the first in neuron 1 at sample 1 \(nan\)",
+    ),
+    "beyond float64's squares": (
+        torch.full((3, 2), 1e200, dtype=torch.float64),
+        ValueError,
+        r"beyond 1e\+100\), the first in neuron 0",
+    ),
+    "inf": (torch.full((3, 2), float("inf")), ValueError, "6 NaN or infinite values"),
+}
+
+
+class Net(nn.Sequential):
+    """A network whose name must be escaped in HTML."""
+
+
+Net.__name__ = "Net<script>&"
+
+
+def sick() -> Diagnosis:
+    net = Net(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 2))
+    with torch.no_grad():
+        net[2].bias[:10] = 9
+    return diagnose(net, 2 * torch.randn(300, 6))

@@ -1,0 +1,99 @@
+"""Small jobs for the sweeps' tests, and what their run folders hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hadamard.core.config import overridden
+from hadamard.core.run import Run
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.status import run_progress
+from hadamard.training.start import default_spec
+
+STREAMS = ("episodes", "train", "eval", "health", "kde")
+STEPS = 2_000
+
+# A row every 50 steps, a checkpoint every 110.
+SMALL = {
+    "device": "cpu",
+    "net.width": 16,
+    "train.steps": STEPS,
+    "train.log_every": 50,
+    "train.health_every": 0,
+    "train.checkpoint_every": 110,
+    "train.tensorboard": False,
+    "train.threads": 1,
+    "algo.learning_starts": 100,
+    "algo.batch_size": 8,
+    "algo.replay_capacity": 150,
+}
+LONG = 2_000_000
+
+FLAGS = [
+    word
+    for name, value in SMALL.items()
+    if name != "train.tensorboard"
+    for word in (f"--{name.replace('_', '-')}", str(value))
+] + ["--train.no-tensorboard"]
+
+
+def small_job(folder: Path, name: str = "run", **changes: Any) -> Job:
+    settings = {name.replace("__", "."): value for name, value in changes.items()}
+    spec = overridden(default_spec("dqn", "probe/both"), {**SMALL, **settings})
+    return Job("dqn", replace(spec, run_dir=str(folder / name)))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def current_step(job: Job) -> int:
+    return run_progress(job.path).step
+
+
+def has_checkpoint(job: Job) -> bool:
+    return any(job.path.glob("checkpoints/step-*"))
+
+
+def stream_contents(path: Path) -> dict[str, str]:
+    files = {name: path / f"{name}.jsonl" for name in STREAMS}
+    return {name: file.read_text() for name, file in files.items() if file.exists()}
+
+
+def newest_checkpoint(job: Job) -> int:
+    """Return the step of a run's newest checkpoint."""
+    return int(max(job.path.glob("checkpoints/step-*")).name.removeprefix("step-"))
+
+
+def timing_rows(job: Job, last_step: int) -> list[dict[str, Any]]:
+    """Return when the rows up to a step were written; a run that started over has other times."""
+    return [row for row in Run(job.path).rows("timing") if row["step"] <= last_step]
+
+
+def attempts(job: Job) -> int:
+    return job.log.read_text().count("=== attempt")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def sweep_words(folder: Path, *more: str, steps: int = LONG) -> list[str]:
+    grid_words = ["dqn", "--envs", "probe/both", "--variants", "relu,tanh", "--seeds", "1"]
+    flags = [*FLAGS, "--train.steps", str(steps)]
+    return [*grid_words, "--folder", str(folder), *more, "--", *flags]
+
+
+def jobs_in(folder: Path) -> list[Job]:
+    names = ("dqn_probe-both_relu_seed0", "dqn_probe-both_tanh_seed0")
+    return [small_job(folder, name) for name in names]

@@ -1,0 +1,36 @@
+"""Fixtures of the training tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from hadamard import cli
+from tests.support.resume import words
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Sums depend on how they are split, and the subprocesses have one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Uninterrupted runs, each made once."""
+    made: dict[str, Path] = {}
+
+    def get(algorithm: str) -> Path:
+        if algorithm not in made:
+            path = tmp_path_factory.mktemp("whole") / algorithm
+            assert cli.main(words(algorithm, path)) == 0
+            made[algorithm] = path
+        return made[algorithm]
+
+    return get
