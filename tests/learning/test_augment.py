@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from scipy.stats import chisquare
 from torch import Tensor
 
-from hadamard.compute.jit import compiler
 from hadamard.core.types import EnvSpec, Step
 from hadamard.learning.augment import ShiftedObservations, shift_images, stack_frames
 from hadamard.learning.replay import Indices, Replay
@@ -45,7 +44,7 @@ def pictures(steps: int = 40) -> Replay:
 
 def test_a_shift_equals_a_crop_of_a_padded_image() -> None:
     replay, generator = pictures(), torch.Generator().manual_seed(0)
-    observe = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
+    observe = ShiftedObservations(replay, 4, generator, "off")
     shifts: set[tuple[int, int]] = set()
     for _ in range(16):
         indices = replay.draw(16, generator)
@@ -68,7 +67,7 @@ def test_shifts_are_uniform_and_independent_between_steps() -> None:
     replay, generator = pictures(), torch.Generator().manual_seed(0)
     frames = replay.frames
     frames.copy_(torch.arange(120, dtype=torch.uint8).view(12, 10).expand_as(frames))
-    observe = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
+    observe = ShiftedObservations(replay, 4, generator, "off")
     images = observe(Indices(torch.zeros(4_000).long(), torch.full((4_000,), 9)), 0, 2)
     corner = images[:, :, 0, 5, 5].long()  # shifted by (d, r), it is the pixel from (5 - d, 5 - r)
     down, right = 5 - corner // 10, 5 - corner % 10
@@ -90,7 +89,7 @@ def test_vectors_are_not_shifted() -> None:
         replay.add(action, replace(step, obs=step.obs.flatten(1)))
     indices = replay.draw(8, generator)
     before = generator.get_state()
-    observe = ShiftedObservations(replay, 4, generator, compiler("off", CPU))
+    observe = ShiftedObservations(replay, 4, generator, "off")
     assert torch.equal(observe(indices, 0, 3), replay.observations(indices, 0, 3))
     assert torch.equal(generator.get_state(), before)
 

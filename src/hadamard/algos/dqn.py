@@ -12,16 +12,10 @@ from hadamard.compute import optimizers
 from hadamard.compute.adam import Adam
 from hadamard.compute.flat import FlatParameters
 from hadamard.compute.jit import compiler, jit
-from hadamard.core.config import (
-    NetSpec,
-    RunSpec,
-    TrainSpec,
-    require_fraction,
-    require_learning,
-    require_positive,
-)
+from hadamard.core import require
+from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
 from hadamard.learning.explore import epsilon_greedy
 from hadamard.learning.replay import Batch, Indices, Replay, Storage, capacity_for
 from hadamard.learning.schedule import linear
@@ -78,9 +72,9 @@ class Config:
 
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
-        require_fraction(self, "gamma", "epsilon_initial", "epsilon_final")
-        require_learning(self, "learning_starts", train)
-        require_positive(self, "batch_size", "update_period", "target_period")
+        require.fraction(self, "gamma", "epsilon_initial", "epsilon_final")
+        require.learning(self, "learning_starts", train)
+        require.positive(self, "batch_size", "update_period", "target_period")
 
 
 class DQN:
@@ -109,11 +103,12 @@ class DQN:
         storage = config.replay_storage
         where = device, storage, run.run_dir
         self.replay = Replay(env, config.num_envs, capacity, *where, on_host=True)
+        self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2))
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
-        self.parts: dict[str, Stateful | Incremental] = {
+        self.parts: dict[str, Part] = {
             "network": self.network,
             "target": self.target,
             "optimizer": optimizers.OptimizerState(self.optimizer),
@@ -127,10 +122,6 @@ class DQN:
         self.look = jit(self._look, device, [], run.train.capture, reuse_output=True)
         replay_device = self.replay.frames.device
         self.fetch = jit(self._fetch, replay_device, [], run.train.capture, reuse_output=True)
-
-    def begin(self, obs: Tensor) -> None:
-        """Start episodes in the replay."""
-        self.replay.begin(obs)
 
     def epsilon(self, step: int) -> float:
         """Return the share of random actions at a step."""

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hadamard.compute import optimizers
 from hadamard.compute.jit import compiler, in_parallel, jit
-from hadamard.compute.optimizers import OptimizerState
-from hadamard.core.config import (
-    NetSpec,
-    RunSpec,
-    TrainSpec,
-    require_above_zero,
-    require_fraction,
-    require_learning,
-    require_positive,
-)
+from hadamard.core import require
+from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
 from hadamard.learning.augment import ShiftedObservations
 from hadamard.learning.distributions import TwoHot
 from hadamard.learning.replay import Replay, Storage, capacity_for
@@ -37,13 +30,12 @@ SUITES = {
     "*": {
         "train.steps": 500_000,
         "train.eval_every": 5_000,
+        "train.eval_workers": 5,
         "train.health_every": 25_000,
         "train.health_layers": "all",
         "train.checkpoint_every": 50_000,
         "train.log_every": 5_000,
     },
-    "dmc": {"train.eval_workers": 5},
-    "dmc-state": {"train.eval_workers": 5},
     "probe": {
         "algo.hidden_width": 64,
         "algo.batch_size": 64,
@@ -57,8 +49,9 @@ SUITES = {
     },
 }
 SHORT_WARM_UP = {"random_steps": 300, "target_period": 2}
-"""Settings with which a speed measurement is soon past the warm-up. A short period makes as many
-encoder updates in all, a few at a time."""
+"""Settings with which a speed measurement is soon past the warm-up; they make as many updates."""
+LOSSES = ("dynamics_loss", "reward_loss", "done_loss", "reward_error")
+"""The encoder's losses, and the error of its rewards, which is only logged."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +87,7 @@ class Config:
     max_grad_norm: float = 20.0
     """Largest norm of the values' gradient."""
     outcome_weight: float = 0.1
-    """Weight of predicting the reward and the end of the episode in the encoder's loss; the weight
-    of predicting the next representation is 1."""
+    """Weight of rewards and ends in the encoder's loss; the next representation's is 1."""
     pre_activation_weight: float = 1e-5
     """Weight of the squared actions, before the tanh, in the policy's loss."""
     priority_exponent: float = 0.4
@@ -111,31 +103,24 @@ class Config:
 
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
-        require_fraction(self, "gamma")
-        require_above_zero(self, "max_grad_norm")
-        require_learning(self, "random_steps", train)
-        require_positive(self, "batch_size", "value_horizon", "encoder_horizon", "target_period")
-
-
-LOSSES = ("dynamics_loss", "reward_loss", "done_loss", "reward_error")
-"""The encoder's losses, and the error of its rewards, which is only logged."""
+        require.fraction(self, "gamma")
+        require.above_zero(self, "max_grad_norm")
+        require.learning(self, "random_steps", train)
+        require.positive(self, "batch_size", "value_horizon", "encoder_horizon", "target_period")
 
 
 class MRQ:
     """The agent."""
 
     optimizer = None  # ReDo is refused: target networks would still have the old neurons
-    settled = True  # every step is stored at once
-    learns_next = True  # every step is followed by an update
+    settled = learns_next = True  # every step is stored at once, and followed by an update
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
         self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
-        widths = Widths.from_hidden(c.hidden_width)
         with seeded(child_seed(run.seed, 0)):
-            self.network = network = Network(env, run.net, widths).to(device)
-            self.target = Network(env, run.net, widths).to(device).requires_grad_(False)
-        self.target.load_state_dict(network.state_dict())
+            network = Network(env, run.net, Widths.from_hidden(c.hidden_width)).to(device)
+        self.network, self.target = network, copy.deepcopy(network).requires_grad_(False)
         adamw = functools.partial(torch.optim.AdamW, weight_decay=c.weight_decay, fused=True)
         rates = (c.encoder_learning_rate, c.learning_rate, c.learning_rate)
         self.optimizers = {
@@ -143,43 +128,34 @@ class MRQ:
             for name, rate in zip(("encoder", "values", "policy"), rates, strict=True)
         }
         capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
-        horizon, place = max(c.value_horizon, c.encoder_horizon), (c.replay_storage, run.run_dir)
-        self.replay = Replay(
-            env, c.num_envs, capacity, device, *place, horizon=horizon, prioritized=True
-        )
+        horizon = max(c.value_horizon, c.encoder_horizon)
+        where = device, c.replay_storage, run.run_dir
+        self.replay = Replay(env, c.num_envs, capacity, *where, horizon=horizon, prioritized=True)
+        self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # for captured updates
-        scales = {"reward_scale": torch.ones(()), "target_reward_scale": torch.ones(())}
-        losses = {name: torch.zeros(()) for name in LOSSES}
-        self.state = LearningState(ended=torch.tensor(False), **scales, **losses).to(device)
+        initial = {"ended": False, "reward_scale": 1.0, "target_reward_scale": 1.0}
+        self.state = LearningState(**initial, **dict.fromkeys(LOSSES, 0.0)).to(device)
         self.two_hot = TwoHot(REWARD_BINS).to(device)
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
-        self.parts: dict[str, Stateful | Incremental] = {
-            f"{name}_optimizer": OptimizerState(opt) for name, opt in self.optimizers.items()
-        }
         parts = ("network", "target", "replay", "random", "sampling_random", "state", "counters")
-        self.parts |= {name: getattr(self, name) for name in parts}
+        self.parts: dict[str, Part] = {name: getattr(self, name) for name in parts}
+        for name, optimizer in self.optimizers.items():
+            self.parts[f"{name}_optimizer"] = optimizers.OptimizerState(optimizer)
         compiled = compiler(run.train.compile, device)
         self.target_zs = compiled(self.target.encoder.encode_steps)
         self.predict = compiled(network.encoder.predict)
         self.encoder_losses = compiled(self._encoder_losses)
         self.value_target, self.evaluate = compiled(self._value_target), compiled(self._evaluate)
-        self.value_loss = compiled(F.smooth_l1_loss)
-        self.policy_loss = compiled(self._policy_loss)
+        self.value_loss, self.policy_loss = compiled(F.smooth_l1_loss), compiled(self._policy_loss)
         generator, frames_device = self.sampling_random.generator, self.replay.frames.device
-        at_frames = compiler(run.train.compile, frames_device)
-        self.observations = ShiftedObservations(self.replay, c.shift, generator, at_frames)
-        priorities = self.replay.priority, self.replay.largest_priority
-        changes = [network, *self.optimizers.values(), *priorities, generator]
+        self.observations = ShiftedObservations(self.replay, c.shift, generator, run.train.compile)
+        changes = [network, *self.optimizers.values(), *self.replay.priorities, generator]
         # Where the frames are on the GPU, a captured update draws its own batch.
         self.learn_encoder = jit(self._learn_encoder, frames_device, changes, run.train.capture)
         self.learn = jit(self._learn, frames_device, changes, run.train.capture)
         self.explore = jit(self._explore, device, [], run.train.capture)
-
-    def begin(self, obs: Tensor) -> None:
-        """Start episodes in the replay."""
-        self.replay.begin(obs)
 
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Act by the policy, with noise; in the first steps at random."""
@@ -208,8 +184,6 @@ class MRQ:
         counters["steps"] += self.num_envs
         if counters["steps"] <= c.random_steps:
             return None
-        if counters["updates"] == 0:
-            self.replay.require_drawable()
         for _ in range(self.num_envs):
             if counters["updates"] % c.target_period == 0:
                 self._update_target()
@@ -222,6 +196,7 @@ class MRQ:
 
     def _update_target(self) -> None:
         """Copy the networks to their targets; measure reward scale and largest priority anew."""
+        self.replay.require_drawable()
         self.target.load_state_dict(self.network.state_dict())
         self.replay.reset_largest_priority()
         scale = (self.replay.reward.abs() * self.replay.usable).sum() / self.replay.usable.sum()
@@ -235,9 +210,8 @@ class MRQ:
         next_obs = self.observations(indices, 1, steps)
         return self._update_encoder(obs, next_obs, *self.replay.steps(indices, steps))
 
-    def _update_encoder(
-        self, obs: Tensor, next_obs: Tensor, action: Tensor, reward: Tensor, terminated: Tensor
-    ) -> Metrics:
+    def _update_encoder(self, obs: Tensor, next_obs: Tensor, *steps: Tensor) -> Metrics:
+        action, reward, terminated = steps
         next_zs, predictions = in_parallel(
             lambda: self.target_zs(next_obs), lambda: self.predict(obs, action)
         )
@@ -252,16 +226,12 @@ class MRQ:
     ) -> dict[str, Tensor]:
         """Compare predictions, (steps, batch, ...), with what followed, (batch, steps, ...).
 
-        Each loss is a mean over the batch, summed over the steps up to an end. What is given for
-        the steps after it is masked and may be NaN.
+        Each loss is a mean over the batch, summed over the steps up to an end: the rest may be NaN.
         """
         predicted_zs, done, logits = predictions
-        alive, reward = alive_before(terminated).T, reward.T
-        ends = terminated.T.to(predicted_zs.dtype)
+        alive, ends = alive_before(terminated).T, terminated.T.to(predicted_zs.dtype)
         next_zs = torch.where(alive[..., None] > 0, next_zs.transpose(0, 1), 0.0)
-        log_probability = logits.log_softmax(-1)
-        cross_entropy = -(self.two_hot.encode(reward) * log_probability).sum(-1)
-        error = (self.two_hot.decode(log_probability.detach().exp()) - reward).abs()
+        cross_entropy, error = self.two_hot.compare(logits, reward.T)
         return {
             "dynamics_loss": ((predicted_zs - next_zs).square().mean(-1) * alive).mean(1).sum(),
             "reward_loss": (cross_entropy * alive).mean(1).sum(),
@@ -281,23 +251,16 @@ class MRQ:
         self.replay.set_priority(indices, priority)
         return metrics
 
-    def _update(
-        self, obs: Tensor, action: Tensor, *target_inputs: Tensor
-    ) -> tuple[Tensor, Metrics]:
+    def _update(self, obs: Tensor, action: Tensor, *followed: Tensor) -> tuple[Tensor, Metrics]:
         """Update the values towards their target, then the policy towards the new values."""
-        c, network = self.config, self.network
+        c = self.config
         target, (values, zs) = in_parallel(
-            lambda: self.value_target(*target_inputs), lambda: self.evaluate(obs, action)
+            lambda: self.value_target(*followed), lambda: self.evaluate(obs, action)
         )
         loss = self.value_loss(values, target.expand_as(values))
-        self.optimizers["values"].zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(network.values.parameters(), c.max_grad_norm)
-        self.optimizers["values"].step()
+        norm = optimizers.descend_clipped(self.optimizers["values"], loss, c.max_grad_norm)
         policy_loss = self.policy_loss(zs)
-        self.optimizers["policy"].zero_grad()
-        policy_loss.backward(inputs=list(network.policy.parameters()))
-        self.optimizers["policy"].step()
+        optimizers.descend(self.optimizers["policy"], policy_loss)
         priority = (values.detach() - target).abs().amax(0).clamp_min(1.0) ** c.priority_exponent
         metrics = {"loss": loss, "policy_loss": policy_loss, "gradient_norm": norm}
         metrics["value"] = values.mean()

@@ -12,16 +12,10 @@ from hadamard.compute import optimizers
 from hadamard.compute.adam import Adam
 from hadamard.compute.flat import FlatParameters
 from hadamard.compute.jit import compiler, jit
-from hadamard.core.config import (
-    NetSpec,
-    RunSpec,
-    TrainSpec,
-    require_above_zero,
-    require_fraction,
-    require_positive,
-)
+from hadamard.core import require
+from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
 from hadamard.learning.returns import generalized_advantages, successor_values
 from hadamard.learning.rollout import Rollout, check_minibatches
 from hadamard.learning.schedule import linear
@@ -68,9 +62,9 @@ class Config:
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
         del train  # learning starts with the first rollout
-        require_fraction(self, "gamma", "gae_lambda")
-        require_above_zero(self, "max_grad_norm", "clip")
-        require_positive(self, "rollout_steps", "epochs", "minibatches")
+        require.fraction(self, "gamma", "gae_lambda")
+        require.above_zero(self, "max_grad_norm", "clip")
+        require.positive(self, "rollout_steps", "epochs", "minibatches")
 
 
 class PPO:
@@ -102,7 +96,7 @@ class PPO:
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # used in captured graphs
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
-        self.parts: dict[str, Stateful | Incremental] = {
+        self.parts: dict[str, Part] = {
             "network": self.network,
             "optimizer": optimizers.OptimizerState(self.optimizer),
             "random": self.random,

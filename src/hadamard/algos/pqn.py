@@ -13,16 +13,10 @@ from hadamard.compute import optimizers
 from hadamard.compute.adam import RAdam
 from hadamard.compute.flat import FlatParameters
 from hadamard.compute.jit import compiler, jit
-from hadamard.core.config import (
-    NetSpec,
-    RunSpec,
-    TrainSpec,
-    require_above_zero,
-    require_fraction,
-    require_positive,
-)
+from hadamard.core import require
+from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
 from hadamard.learning.explore import epsilon_greedy
 from hadamard.learning.returns import lambda_returns, successor_values
 from hadamard.learning.rollout import Rollout, check_minibatches
@@ -76,10 +70,10 @@ class Config:
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
         del train  # learning starts with the first rollout
-        require_fraction(self, "gamma", "q_lambda")
-        require_fraction(self, "epsilon_initial", "epsilon_final", "epsilon_fraction")
-        require_above_zero(self, "max_grad_norm")
-        require_positive(self, "rollout_steps", "epochs", "minibatches")
+        require.fraction(self, "gamma", "q_lambda")
+        require.fraction(self, "epsilon_initial", "epsilon_final", "epsilon_fraction")
+        require.above_zero(self, "max_grad_norm")
+        require.positive(self, "rollout_steps", "epochs", "minibatches")
 
 
 class PQN:
@@ -103,7 +97,7 @@ class PQN:
         self.random = Random(child_seed(run.seed, 1))
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
-        self.parts: dict[str, Stateful | Incremental] = {
+        self.parts: dict[str, Part] = {
             "network": self.network,
             "optimizer": optimizers.OptimizerState(self.optimizer),
             "random": self.random,

@@ -13,16 +13,10 @@ from torch import Tensor, nn
 from hadamard.compute import optimizers
 from hadamard.compute.jit import compiler, in_parallel, jit
 from hadamard.compute.sphere import SphereAdam
-from hadamard.core.config import (
-    NetSpec,
-    RunSpec,
-    TrainSpec,
-    require_fraction,
-    require_learning,
-    require_positive,
-)
+from hadamard.core import require
+from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
-from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Incremental, Metrics, Stateful, Step
+from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
 from hadamard.learning.distributions import (
     cross_entropy,
     project_on_bins,
@@ -97,10 +91,10 @@ class Config:
 
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
-        require_fraction(self, "gamma", "tau")
-        require_learning(self, "learning_starts", train)
-        require_positive(self, "batch_size", "updates_per_step", "expansion")
-        require_positive(self, "actor_width", "actor_blocks", "critic_blocks")
+        require.fraction(self, "gamma", "tau")
+        require.learning(self, "learning_starts", train)
+        require.positive(self, "batch_size", "updates_per_step", "expansion")
+        require.positive(self, "actor_width", "actor_blocks", "critic_blocks")
 
 
 class SimbaV2:
@@ -137,10 +131,11 @@ class SimbaV2:
         self.target_weights = list(self.target.parameters())
         capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
         self.replay = Replay(env, c.num_envs, capacity, device, "device")
+        self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1), device)
         self.counters = Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
-        self.parts: dict[str, Stateful | Incremental] = {
+        self.parts: dict[str, Part] = {
             "network": self.network,
             "target": self.target,
             "temperature": self.temperature,
@@ -163,10 +158,6 @@ class SimbaV2:
         self.learn = jit(self._learn, device, changes, capture)
         self.explore = jit(self._explore, device, [network.normalizer, generator], capture)
         self.update_reward_scale = jit(self._update_reward_scale, device, [self.rewards], capture)
-
-    def begin(self, obs: Tensor) -> None:
-        """Start episodes in the replay."""
-        self.replay.begin(obs)
 
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Sample from the policy; in the first steps act at random."""

@@ -68,10 +68,24 @@ class DecayingRate(nn.Module):
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Take one step of gradient descent on a loss."""
+    """Take one step of gradient descent on a loss, in the optimizer's own parameters alone."""
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward(inputs=_parameters(optimizer))
     optimizer.step()
+
+
+def descend_clipped(optimizer: torch.optim.Optimizer, loss: Tensor, max_norm: float) -> Tensor:
+    """Do the same with the gradient clipped to a largest norm; return its norm before."""
+    parameters = _parameters(optimizer)
+    optimizer.zero_grad()
+    loss.backward(inputs=parameters)
+    norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+    optimizer.step()
+    return norm
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from hadamard.core import discover, remedies, renamed
+from hadamard.core import discover, remedies, renamed, require
 
 C = TypeVar("C")
 
@@ -136,12 +136,12 @@ class RunSpec(Generic[C]):
     def check(self) -> None:
         """Refuse settings that cannot be trained with; called before anything is built."""
         train = self.train
-        require_positive(
+        require.positive(
             train, "steps", "log_every", "eval_episodes", "env_groups", section="train"
         )
-        require_positive(self.net, "width", section="net")
-        require_not_negative(self, "seed", section="")
-        require_not_negative(
+        require.positive(self.net, "width", section="net")
+        require.not_negative(self, "seed", section="")
+        require.not_negative(
             train,
             "until",
             "health_every",
@@ -201,55 +201,6 @@ class SeedsSpec(RunSpec[C]):
                 folder = f"{folder}/seed{seed}"
             runs.append(RunSpec[C](**{**shared, "seed": seed, "run_dir": folder}))
         return runs
-
-
-def require_positive(config: Any, *names: str, section: str = "algo") -> None:
-    """Refuse settings below 1; ``section`` is what precedes their names on the command line."""
-    for name, value in _given(config, names):
-        if value < 1:
-            raise ValueError(f"{_flag(section, name)} must be at least 1, got {value}")
-
-
-def require_not_negative(config: Any, *names: str, section: str = "algo") -> None:
-    """Refuse settings below 0."""
-    for name, value in _given(config, names):
-        if value < 0:
-            raise ValueError(f"{_flag(section, name)} must not be negative, got {value}")
-
-
-def require_above_zero(config: Any, *names: str, section: str = "algo") -> None:
-    """Refuse settings that are not above 0, NaN included."""
-    for name, value in _given(config, names):
-        if not value > 0:
-            raise ValueError(f"{_flag(section, name)} must be above 0, got {value:g}")
-
-
-def require_fraction(config: Any, *names: str, section: str = "algo") -> None:
-    """Refuse settings outside of [0, 1]."""
-    for name, value in _given(config, names):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{_flag(section, name)} must lie in [0, 1], got {value:g}")
-
-
-def require_learning(config: Any, name: str, train: TrainSpec) -> None:
-    """Refuse a start of learning, in steps, that training does not reach."""
-    require_not_negative(config, name)
-    start = getattr(config, name)
-    if train.steps <= start:
-        raise ValueError(
-            f"--train.steps {train.steps} ends before anything is learned: {_flag('algo', name)} "
-            f"is {start}. Raise the first or lower the second"
-        )
-
-
-def _given(config: Any, names: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Return settings and their values, without those that are None (chosen automatically)."""
-    values = [(name, getattr(config, name)) for name in names]
-    return [(name, value) for name, value in values if value is not None]
-
-
-def _flag(section: str, name: str) -> str:
-    return f"--{section}{'.' if section else ''}{name.replace('_', '-')}"
 
 
 def to_dict(spec: Any) -> dict[str, Any]:

@@ -132,6 +132,10 @@ class Incremental(Protocol):
         """Remove files that none of the kept states needs."""
 
 
+Part = Stateful | Incremental
+"""What a checkpoint holds under one name."""
+
+
 class Envs(Stateful, Protocol):
     """A batch of environments that step together.
 
@@ -166,7 +170,7 @@ class Envs(Stateful, Protocol):
 class Agent(Protocol):
     """What an algorithm gives to the training loop."""
 
-    parts: dict[str, Stateful | Incremental]
+    parts: dict[str, Part]
     """Everything a checkpoint must hold, by name."""
     network: nn.Module
     """The network whose representations are diagnosed; it takes observations."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from hadamard.compute import kernels
-from hadamard.compute.jit import Compiler
+from hadamard.compute.jit import compiler
 from hadamard.learning.replay import Indices, Replay
 
 
@@ -19,11 +19,11 @@ class ShiftedObservations:
     """
 
     def __init__(
-        self, replay: Replay, largest: int, generator: torch.Generator, compiled: Compiler
+        self, replay: Replay, largest: int, generator: torch.Generator, compile_setting: str
     ) -> None:
         self.replay, self.generator = replay, generator
         self.largest = largest if len(replay.frame_shape) == 3 else 0
-        self.shift_images = compiled(shift_images)
+        self.shift_images = compiler(compile_setting, replay.frames.device)(shift_images)
         on_gpu = replay.frames.is_cuda
         self.kernels = kernels.load("shift_triton") if on_gpu else None
 

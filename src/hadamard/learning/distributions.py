@@ -58,3 +58,9 @@ class TwoHot(nn.Module):
     def decode(self, probability: Tensor) -> Tensor:
         """Return the means of distributions over the bins."""
         return (probability * self.bins).sum(-1)
+
+    def compare(self, logits: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the cross-entropy of predictions, and the absolute error of their means."""
+        log_probability = logits.log_softmax(-1)
+        loss = -(self.encode(value) * log_probability).sum(-1)
+        return loss, (self.decode(log_probability.detach().exp()) - value).abs()

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 
 class LearningState(nn.Module):
-    """Named tensors that updates change in place: ``state.reward_scale``.
+    """Named numbers and flags, as tensors that updates change in place: ``state.reward_scale``.
 
     As a module they are saved with the networks and move to their device, and a captured graph
     reads their current values.
     """
 
-    def __init__(self, **tensors: Tensor) -> None:
+    def __init__(self, **initial: float) -> None:
         super().__init__()
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+        for name, value in initial.items():
+            self.register_buffer(name, torch.tensor(value))
 
     if TYPE_CHECKING:
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.compute.flat import moments
-from hadamard.core.config import require_not_negative, require_positive
+from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
 from hadamard.nets.hidden import Hidden
 
@@ -30,8 +30,8 @@ class Config:
 
     def check(self) -> None:
         """Refuse settings out of range."""
-        require_positive(self, "period", section="redo")
-        require_not_negative(self, "tau", section="redo")
+        require.positive(self, "period", section="redo")
+        require.not_negative(self, "tau", section="redo")
 
 
 class ReDo:

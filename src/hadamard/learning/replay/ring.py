@@ -90,6 +90,11 @@ class Ring:
         tensors = (self.frames, self.action, self.reward, self.terminated, self.usable)
         return sum(tensor.nbytes for tensor in tensors)
 
+    @property
+    def priorities(self) -> tuple[Tensor, ...]:
+        """The tensors that drawing by priority reads and ``set_priority`` changes."""
+        return () if self.priority is None else (self.priority, self.largest_priority)
+
     def begin(self, obs: Tensor, envs: list[int] | None = None) -> None:
         """Start episodes with these observations, in all environments or in some."""
         stacks = obs.unflatten(1, (self.stack, -1))
