@@ -114,11 +114,11 @@ def test_feature_maps_flattened_with_channels_last(positions: Any) -> None:
     last.head.weight.data = weight.movedim(1, -1).flatten(1)
     x = torch.randn(200, 1, 6, 5)
     torch.testing.assert_close(last(x), first(x))
-    expected, found = (diagnose(net, x, positions=positions)["act"] for net in (first, last))
-    assert found.readers == expected.readers == ("head",)
+    expected, actual = (diagnose(net, x, positions=positions)["act"] for net in (first, last))
+    assert actual.readers == expected.readers == ("head",)
     assert expected.dormant > 0
     for part in ("live_contribution", "dormant_contribution", "bias_contribution"):
-        assert getattr(found, part) == pytest.approx(getattr(expected, part), rel=1e-5)
+        assert getattr(actual, part) == pytest.approx(getattr(expected, part), rel=1e-5)
 
 
 def test_contributions_are_averaged_over_all_readers() -> None:
@@ -213,15 +213,15 @@ def test_the_report_prints_and_serializes() -> None:
     assert report.observations == 300
 
 
-def test_drawn_samples_are_activations_of_the_layer() -> None:
+def test_plotted_samples_are_activations_of_the_layer() -> None:
     net, x = sick_network(), torch.randn(5000, 6)
     layer = diagnose(net, x)["3"]
-    assert layer.drawn_samples.shape == (1667, 16)
+    assert layer.plotted_samples.shape == (1667, 16)
     z = net[:4](x).detach().numpy()
-    np.testing.assert_allclose(layer.drawn_samples, z[::3, layer.drawn_neurons], rtol=1e-5)
+    np.testing.assert_allclose(layer.plotted_samples, z[::3, layer.plotted_neurons], rtol=1e-5)
     grid = layer.densities()
     assert grid.density.shape == (16, 200)
-    assert grid.dormant.tolist() == layer.dormant_mask[layer.drawn_neurons].tolist()
+    assert grid.dormant.tolist() == layer.dormant_mask[layer.plotted_neurons].tolist()
     areas = np.trapezoid(grid.density, grid.places, axis=1)
     np.testing.assert_allclose(areas, 1, atol=0.05)
     assert health.diagnose is diagnose

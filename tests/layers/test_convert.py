@@ -398,15 +398,15 @@ def test_output_layers_matched_by_pattern_are_reported():
 
 def test_output_layer_by_name_is_refused():
     message = refused(Agent(), "critic.4: no activation follows it", where=["critic.4", "actor.0"])
-    assert "Hidden layers here: critic.0, critic.2, actor.0, actor.2." in message
+    assert "Hidden layers of this network: critic.0, critic.2, actor.0, actor.2." in message
 
 
 def test_where_without_match_is_refused():
     message = refused(Agent(), "did you mean 'critic.0'", where="critik.0")
-    assert "Hidden layers here: critic.0" in message
+    assert "Hidden layers of this network: critic.0" in message
     refused(Agent(), "matches no linear or conv", where=["critic.0", "value.*"])
     refused(Agent(), r"but a Sequential; did you mean 'critic\.\*'", where="critic")
-    refused(Agent(), "matches no hidden layer. Hidden layers here: critic.0", where="*.4")
+    refused(Agent(), "hidden layer. Hidden layers of this network: critic.0", where="*.4")
     refused(Agent(), "matches no hidden layer", where=lambda *_: False)
     refused(Agent(), "matches no hidden layer", where=[])
 

@@ -27,14 +27,14 @@ def test_optimizer_holds_the_new_parameters_in_order():
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     x = torch.randn(5, 4)
     step(net, optimizer, x)
-    kept, dropped = net[4].weight, net[0].weight
+    unchanged, replaced = net[4].weight, net[0].weight
     conversion = hadamardize(net, optimizers=optimizer)
     assert conversion.optimizers_updated == 1
     assert "1 optimizer updated" in str(conversion)
     held = optimizer.param_groups[0]["params"]
     assert [id(p) for p in held] == [id(p) for p in net.parameters()]
-    assert kept in optimizer.state
-    assert dropped not in optimizer.state
+    assert unchanged in optimizer.state
+    assert replaced not in optimizer.state
     assert len(optimizer.state) == 2
     before = net[0].affine.weight.detach().clone()
     step(net, optimizer, x)
@@ -48,12 +48,12 @@ def test_optimizer_groups_and_names_are_kept():
     named = list(net.named_parameters())
     weights = {"params": [item for item in named if "weight" in item[0]], "weight_decay": 0.1}
     biases = {"params": [item for item in named if "bias" in item[0]], "weight_decay": 0.0}
-    one = torch.optim.AdamW([weights, biases])
-    other = torch.optim.SGD(net[3].parameters(), 0.1)
-    conversion = hadamardize(net, activation=nn.PReLU, optimizers=[one, other])
+    adamw = torch.optim.AdamW([weights, biases])
+    sgd = torch.optim.SGD(net[3].parameters(), 0.1)
+    conversion = hadamardize(net, activation=nn.PReLU, optimizers=[adamw, sgd])
     assert conversion.optimizers_updated == 1
     now = dict(net.named_parameters())
-    for group, kind in zip(one.param_groups, ("weight", "bias"), strict=True):
+    for group, kind in zip(adamw.param_groups, ("weight", "bias"), strict=True):
         expected = [name for name in now if kind in name]
         assert sorted(group["param_names"]) == sorted(expected)
         assert [id(now[n]) for n in group["param_names"]] == [id(p) for p in group["params"]]

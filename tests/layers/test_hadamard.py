@@ -121,10 +121,10 @@ def test_gradients_check_in_float64(index: int) -> None:
     x = input_for(layer, 2)
     leaves = tuple(v.detach().clone().requires_grad_() for v in values)
 
-    def of_parameters(*parameters: Tensor) -> Tensor:
+    def output_from(*parameters: Tensor) -> Tensor:
         return torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(of_parameters, leaves)
+    assert torch.autograd.gradcheck(output_from, leaves)
 
 
 def test_second_derivatives_exist() -> None:
@@ -227,7 +227,7 @@ def test_autocast_runs_in_low_precision() -> None:
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_vmap_over_an_ensemble_of_parameters(index: int) -> None:
+def test_vmap_over_an_ensemble_output_from(index: int) -> None:
     members = []
     for seed in range(3):
         torch.manual_seed(seed)

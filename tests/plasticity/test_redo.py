@@ -22,7 +22,7 @@ from tests.support.nets import FRAMES, GRID, VECTOR, observations
 def learner(
     variant: str, env: EnvSpec, activation: str = "relu", norm: str = "none"
 ) -> tuple[QNetwork, torch.optim.Optimizer, Tensor]:
-    """A network with a few updates behind it, so that the optimizer has moments everywhere."""
+    """Return a network after a few updates, so that the optimizer has moments of every weight."""
     net = NetSpec(layer=variant, activation=activation, width=12, where="all", norm=norm)
     network = QNetwork(env, net)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
@@ -35,7 +35,7 @@ def learner(
 
 
 def silence(hidden: Hidden, neuron: int) -> None:
-    """Make a neuron output exactly zero: all of its incoming parameters, in every branch."""
+    """Make a neuron output exactly zero by its incoming parameters, in every branch."""
     rows = len(hidden.affine.weight)
     width = min(rows, hidden.outputs)
     with torch.no_grad():
@@ -44,18 +44,18 @@ def silence(hidden: Hidden, neuron: int) -> None:
 
 
 def snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    found = {}
+    tensors = {}
     for name, parameter in network.named_parameters():
-        found[name] = parameter.detach().clone()
+        tensors[name] = parameter.detach().clone()
         for moment in ("exp_avg", "exp_avg_sq", "step"):
-            found[f"{name} {moment}"] = optimizer.state[parameter][moment].clone()
-    return found
+            tensors[f"{name} {moment}"] = optimizer.state[parameter][moment].clone()
+    return tensors
 
 
 def recycled_parts(network: QNetwork, chosen: list[list[int]]) -> dict[str, tuple[Tensor, Tensor]]:
-    """For each parameter, where rows are to be drawn anew and where inputs are to be cut."""
+    """Return each parameter's masks of rows to reinitialize and of inputs to set to zero."""
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    found = {
+    masks = {
         name: (torch.zeros(p.shape, dtype=torch.bool), torch.zeros(p.shape, dtype=torch.bool))
         for name, p in network.named_parameters()
     }
@@ -66,11 +66,11 @@ def recycled_parts(network: QNetwork, chosen: list[list[int]]) -> dict[str, tupl
         width = min(rows, layer.outputs)
         for neuron in neurons:
             for parameter in layer.layer.parameters():
-                found[names[id(parameter)]][0][neuron::width] = True
+                masks[names[id(parameter)]][0][neuron::width] = True
             for output in range(neuron, layer.outputs, width):
-                # Behind a flattening, a channel is one input of each position.
-                found[names[id(reader)]][1][:, output :: layer.outputs] = True
-    return found
+                # After a Flatten, a channel is one input per position.
+                masks[names[id(reader)]][1][:, output :: layer.outputs] = True
+    return masks
 
 
 @pytest.mark.parametrize("env", [VECTOR, GRID, FRAMES], ids=["vector", "grid", "frames"])
@@ -92,13 +92,13 @@ def test_redo_recycles_the_dormant_neurons_and_nothing_else(
 ) -> None:
     network, optimizer, obs = learner(variant, env, activation, norm)
     layers = network.encoder.layers
-    asked = [[0, 3] for _ in layers]
-    asked[-2] = [5]
-    for layer, neurons in zip(layers, asked, strict=True):
+    silenced = [[0, 3] for _ in layers]
+    silenced[-2] = [5]
+    for layer, neurons in zip(layers, silenced, strict=True):
         for neuron in neurons:
             silence(layer, neuron)
-    # Which neurons are dormant, worked out apart: mean size over batch and positions, both
-    # sides of a concatenated one.
+    # Which neurons are dormant, computed independently: by mean magnitude over batch and
+    # positions, for both outputs of a concatenated activation.
     chosen = []
     x = obs.float() / (255 if env.frames > 1 else 1)
     with torch.no_grad():
@@ -106,45 +106,45 @@ def test_redo_recycles_the_dormant_neurons_and_nothing_else(
             if isinstance(layer.affine, nn.Linear) and x.dim() == 4:
                 x = x.permute(0, 2, 3, 1).flatten(1)
             x = layer(x)
-            size = x.abs().numpy().swapaxes(0, 1).reshape(x.shape[1], -1).mean(1)
+            magnitude = x.abs().numpy().swapaxes(0, 1).reshape(x.shape[1], -1).mean(1)
             width = min(len(layer.affine.weight), layer.outputs)
-            low = (size / size.mean() <= 0.01).reshape(-1, width).all(0)
+            low = (magnitude / magnitude.mean() <= 0.01).reshape(-1, width).all(0)
             chosen.append(np.flatnonzero(low).tolist())
-    for neurons, dormant in zip(asked, chosen, strict=True):
+    for neurons, dormant in zip(silenced, chosen, strict=True):
         assert set(neurons) <= set(dormant)
     assert all(len(dormant) < layer.outputs for dormant, layer in zip(chosen, layers, strict=True))
     before = snapshot(network, optimizer)
     redo = ReDo(network, optimizer, tau=0.01, period=10, seed=4)
     global_state = torch.get_rng_state()
     redo(19, obs)
-    assert same(snapshot(network, optimizer), before)  # not its turn
+    assert same(snapshot(network, optimizer), before)  # 19 is no multiple of the period
     redo(20, obs)
     assert torch.equal(torch.get_rng_state(), global_state)
     assert redo.recycled == sum(map(len, chosen))
 
     after = snapshot(network, optimizer)
-    for name, (drawn, cut) in recycled_parts(network, chosen).items():
-        touched = drawn | cut
-        assert torch.equal(after[name][~touched], before[name][~touched]), name
-        fresh = after[name][drawn]
+    for name, (reinitialized, zeroed) in recycled_parts(network, chosen).items():
+        changed_entries = reinitialized | zeroed
+        assert torch.equal(after[name][~changed_entries], before[name][~changed_entries]), name
+        fresh = after[name][reinitialized]
         if name.endswith("affine.weight"):
             bound = before[name][0].numel() ** -0.5 * (1 + 1e-6)
             assert ((fresh != 0) & (fresh.abs() <= bound)).all()
         if "norm.weight" in name:
             assert (fresh == 1).all()
-        assert (after[name][cut & ~drawn] == 0).all()
+        assert (after[name][zeroed & ~reinitialized] == 0).all()
         for moment in ("exp_avg", "exp_avg_sq"):
             key = f"{name} {moment}"
-            assert (after[key][touched] == 0).all(), key
-            assert torch.equal(after[key][~touched], before[key][~touched]), key
+            assert (after[key][changed_entries] == 0).all(), key
+            assert torch.equal(after[key][~changed_entries], before[key][~changed_entries]), key
         assert torch.equal(after[f"{name} step"], before[f"{name} step"])
 
 
 @pytest.mark.parametrize("env", [VECTOR, GRID, FRAMES], ids=["vector", "grid", "frames"])
 @pytest.mark.parametrize("variant", [name for name in variants() if name != "layernorm"])
 def test_recycling_silent_neurons_leaves_the_networks_output(variant: str, env: EnvSpec) -> None:
-    # They handed on exactly nothing before, and nobody listens now. Not so with a norm, which
-    # sees the new rows beside the old.
+    # Silent neurons output zero before, and their outgoing weights are zero after. A norm is left
+    # out: its statistics include the new rows.
     network, optimizer, obs = learner(variant, env, "tanh")
     for layer in network.encoder.layers:
         silence(layer, 1)
@@ -154,14 +154,14 @@ def test_recycling_silent_neurons_leaves_the_networks_output(variant: str, env: 
     assert redo.recycled == len(network.encoder.layers)
     assert torch.equal(network(obs), output)
     for layer in network.encoder.layers:
-        assert neuron_scores(network, obs)[layer][1] > 0  # and they are awake
+        assert neuron_scores(network, obs)[layer][1] > 0
 
 
-def test_recycled_rows_of_both_branches_are_new_and_unlike() -> None:
+def test_recycled_rows_of_both_branches_are_new_and_different() -> None:
     network, optimizer, obs = learner("hadamard", VECTOR, "tanh")
     layer = network.encoder.layers[-1]
     with torch.no_grad():
-        # One silent branch silences the product; the other is alive, and goes with it.
+        # One silent branch makes the product zero, so the live branch is reinitialized too.
         layer.affine.weight[2] = 0
         layer.affine.bias[2] = 0
     before = layer.affine.weight.detach().clone()

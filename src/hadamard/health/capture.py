@@ -30,7 +30,7 @@ _NOT_HIDDEN = (
     nn.Softmin,
     nn.LogSoftmax,
 )
-_ZERO_WHEN_OFF = (nn.ReLU, nn.ReLU6, nn.Threshold)
+_ZERO_FOR_NEGATIVE_INPUTS = (nn.ReLU, nn.ReLU6, nn.Threshold)
 
 
 def _activation_functions() -> dict[Any, str]:
@@ -96,8 +96,8 @@ class Representation:
         if x is original:
             return "features first"
         if x.shape == original.shape:  # after an Identity, or a Dropout in evaluation mode
-            same = x.data_ptr() == original.data_ptr() and x.stride() == original.stride()
-            return "features first" if same else None
+            same_memory = x.data_ptr() == original.data_ptr() and x.stride() == original.stride()
+            return "features first" if same_memory else None
         orders: dict[Order, Tensor] = {"features first": self.values}
         if self.values.dim() > 2 and resolve_feature_dim(self.values, self.feature_dim) == 1:
             orders["features last"] = self.values.movedim(1, -1)
@@ -112,7 +112,7 @@ def _dormancy_kind(module: nn.Module) -> Kind:
     kind: Kind | None = getattr(module, _MARK, None) or getattr(module, "dormancy_kind", None)
     if kind is not None:
         return kind
-    if isinstance(module, _ZERO_WHEN_OFF):
+    if isinstance(module, _ZERO_FOR_NEGATIVE_INPUTS):
         return "relu"
     return "tanh" if is_activation(module) else "auto"
 
@@ -135,8 +135,8 @@ def choose_modules(
             return marked, False
         activations: dict[str, nn.Module] = {}
         for name, module in model.named_modules():
-            inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
-            if is_activation(module) and not inside:
+            is_inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
+            if is_activation(module) and not is_inside:
                 activations[name] = module
         return activations, True
     if callable(layers):
@@ -173,12 +173,12 @@ class _Recorder(TorchFunctionMode):
                 f"{name or 'the network'} returned {type(output).__name__}, but a representation "
                 "must be one tensor: choose a layer inside it"
             )
-        calls = sum(r.name.partition(" (call")[0] == name for r in self.representations)
-        if calls:
-            name = f"{name} (call {calls + 1})"
+        earlier_calls = sum(r.name.partition(" (call")[0] == name for r in self.representations)
+        if earlier_calls:
+            name = f"{name} (call {earlier_calls + 1})"
         # Shape alone cannot distinguish (batch, channels, length) and (batch, tokens, features).
-        sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
-        feature_dim = 1 if sequence else None
+        is_sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
+        feature_dim = 1 if is_sequence else None
         self.representations.append(
             Representation(name, kind, output.detach().clone(), output, feature_dim)
         )
@@ -210,8 +210,8 @@ class _Recorder(TorchFunctionMode):
         name = ACTIVATION_FUNCTIONS.get(func) if self.capture_functions else None
         if name is None or self._depth:
             return func(*args, **(kwargs or {}))
-        last, module_name = self._last_output
-        prefix = f"{module_name}:" if module_name and args and args[0] is last else ""
+        last_output, module_name = self._last_output
+        prefix = f"{module_name}:" if module_name and args and args[0] is last_output else ""
         output = func(*args, **(kwargs or {}))
         for representation in self.representations:
             if args and args[0] is representation.original and torch.equal(args[0], output):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _SATURATED = 0.95
 """Smallest absolute mean of a saturated neuron, where activations lie between -1 and 1."""
-_DRAWN_NEURONS = 16
-_DRAWN_SAMPLES = 2048
+_PLOTTED_NEURONS = 16
+_PLOTTED_SAMPLES = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class LayerHealth:
 
     name: str
     kind: str
-    """How dormant neurons were found: ``relu`` by exact zeros, ``tanh`` by the density's peak."""
+    """The rule for dormant neurons: ``relu`` by exact zeros, ``tanh`` by the density's peak."""
     neurons: int
     samples: int
     dormant: int
@@ -53,9 +53,9 @@ class LayerHealth:
     dormant_contribution: float | None
     bias_contribution: float | None
     dormant_mask: npt.NDArray[np.bool_]
-    drawn_neurons: npt.NDArray[np.int64]
-    """The neurons whose densities are drawn, evenly spread over the layer."""
-    drawn_samples: npt.NDArray[np.float32]
+    plotted_neurons: npt.NDArray[np.int64]
+    """The neurons whose densities are plotted, evenly spread over the layer."""
+    plotted_samples: npt.NDArray[np.float32]
     """Activations of these neurons, (samples, neurons), thinned to at most 2,048 samples."""
 
     @property
@@ -78,7 +78,7 @@ class LayerHealth:
         return self.dormant_contribution / total if total > 0 else 0.0
 
     def densities(self) -> drawing.KdeGrid:
-        """Estimate the densities of the drawn neurons (the paper's 4 x 4 grid)."""
+        """Estimate the densities of the plotted neurons (the paper's 4 x 4 grid)."""
         return drawing.density_grid(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class LayerHealth:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis(Sequence[LayerHealth]):
-    """The health of a network: a sequence of its layers, with methods to print and draw it."""
+    """The health of a network: a sequence of its layers, with methods to print and plot it."""
 
     model: str
     observations: int
@@ -217,18 +217,18 @@ def _measure(
     values = representation.values
     # Half precision has too few digits for densities and ranks.
     values = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-    what = f"the activations of {representation.name or 'the network'}"
-    samples = as_samples(values, positions, representation.feature_dim, what)
+    label = f"the activations of {representation.name or 'the network'}"
+    samples = as_samples(values, positions, representation.feature_dim, label)
     dormancy = dormant(samples, representation.kind, threshold, generator=generator)
     low, high, mean = samples.amin(dim=0), samples.amax(dim=0), samples.mean(dim=0)
     dead = (low == 0) & (high == 0)
     bounded = bool((samples.abs() <= 1).all())
     saturated = dormancy.mask & (mean.abs() >= _SATURATED) & bounded
-    splits = _splits(representation, values, dormancy.mask)
-    live_part, dormant_part, bias_part = _contributions(list(splits.values()))
+    splits = _split_outputs(representation, values, dormancy.mask)
+    live_part, dormant_part, bias_part = _mean_contributions(list(splits.values()))
     width = samples.shape[1]
-    drawn = torch.linspace(0, width - 1, min(_DRAWN_NEURONS, width)).long()
-    thinned = samples[:: -(-len(samples) // _DRAWN_SAMPLES), drawn.to(samples.device)]
+    plotted = torch.linspace(0, width - 1, min(_PLOTTED_NEURONS, width)).long()
+    thinned = samples[:: -(-len(samples) // _PLOTTED_SAMPLES), plotted.to(samples.device)]
     return LayerHealth(
         name=representation.name,
         kind=dormancy.kind,
@@ -244,12 +244,14 @@ def _measure(
         dormant_contribution=dormant_part,
         bias_contribution=bias_part,
         dormant_mask=dormancy.mask.cpu().numpy(),
-        drawn_neurons=drawn.numpy(),
-        drawn_samples=thinned.float().cpu().numpy(),
+        plotted_neurons=plotted.numpy(),
+        plotted_samples=thinned.float().cpu().numpy(),
     )
 
 
-def _splits(representation: Representation, values: Tensor, mask: Tensor) -> dict[str, HiddenBias]:
+def _split_outputs(
+    representation: Representation, values: Tensor, mask: Tensor
+) -> dict[str, HiddenBias]:
     """Split the output of every affine layer that reads the representation."""
     splits = {}
     for name, layer, order in representation.readers:
@@ -263,7 +265,7 @@ def _splits(representation: Representation, values: Tensor, mask: Tensor) -> dic
     return splits
 
 
-def _contributions(splits: Sequence[HiddenBias]) -> tuple[float | None, ...]:
+def _mean_contributions(splits: Sequence[HiddenBias]) -> tuple[float | None, ...]:
     """Average the absolute contributions over all outputs of all readers."""
     if not splits:
         return None, None, None

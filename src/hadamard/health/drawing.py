@@ -1,6 +1,6 @@
 """Diagnoses as figures and HTML pages.
 
-These are drawn by ``hadamard.report``, which no other file of this room imports.
+The drawing is done by ``hadamard.report``, which no other module in this folder imports.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def density_grid(layer: LayerHealth) -> KdeGrid:
-    """Estimate the densities of a layer's drawn neurons."""
+    """Estimate the densities of a layer's plotted neurons."""
     from hadamard.report.data.kde_grid import KdeGrid
 
-    places, density = density_curves(torch.from_numpy(layer.drawn_samples))
+    places, density = density_curves(torch.from_numpy(layer.plotted_samples))
     return KdeGrid(
-        neurons=layer.drawn_neurons,
+        neurons=layer.plotted_neurons,
         places=places.numpy(),
         density=density.numpy(),
-        dormant=layer.dormant_mask[layer.drawn_neurons],
-        bounded=bool(np.abs(layer.drawn_samples).max() <= 1),
+        dormant=layer.dormant_mask[layer.plotted_neurons],
+        bounded=bool(np.abs(layer.plotted_samples).max() <= 1),
         title=f"{layer.name}: {layer.dormant} of {layer.neurons} neurons dormant",
     )
 
 
 def density_figure(layer: LayerHealth) -> Figure:
-    """Draw the densities of a layer's drawn neurons, dormant ones outlined in red."""
+    """Draw the densities of a layer's plotted neurons, dormant ones outlined in red."""
     from hadamard.report.draw import figures
 
     return figures.kde_grid(density_grid(layer))

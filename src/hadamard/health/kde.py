@@ -80,21 +80,21 @@ def _peaks(values: Tensor) -> Tensor:
     bandwidth = bandwidths(values)
     # From here on, values are in units of the bandwidth, and the smallest is 0.
     values.sub_(values.amin(dim=1, keepdim=True)).div_(bandwidth[:, None])
-    heights, places = _binned_peaks(values)
+    heights, positions = _binned_peaks(values)
     best = torch.zeros_like(bandwidth)
     for rank in range(_CANDIDATES):
         rows = (heights[:, rank] >= _CANDIDATE_MARGIN * heights[:, 0]).nonzero().squeeze(1)
         if rows.numel() == 0:
             break
         exact = _exact_heights(
-            values if len(rows) == len(values) else values[rows], places[rows, rank]
+            values if len(rows) == len(values) else values[rows], positions[rows, rank]
         )
         best[rows] = torch.maximum(best[rows], exact)
     return best / (n * bandwidth * math.sqrt(2 * math.pi))
 
 
 def _binned_peaks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return heights and places of each row's highest local maxima, from smoothed bin counts."""
+    """Return heights and positions of each row's highest local maxima, from smoothed counts."""
     index = values.mul(_BINS_PER_BANDWIDTH).round_().to(torch.int64)
     counts = torch.zeros(
         len(values), int(index.max()) + 1 + 2 * _KERNEL_REACH, device=values.device
@@ -106,8 +106,8 @@ def _binned_peaks(values: Tensor) -> tuple[Tensor, Tensor]:
     highest_around = F.max_pool1d(smooth[:, None], 3, stride=1, padding=1)[:, 0]
     maxima = torch.where(smooth >= highest_around, smooth, 0.0)
     heights, bins = maxima.topk(_CANDIDATES, dim=1)
-    places = (bins - _KERNEL_REACH).to(torch.float64) / _BINS_PER_BANDWIDTH
-    return heights, places
+    positions = (bins - _KERNEL_REACH).to(torch.float64) / _BINS_PER_BANDWIDTH
+    return heights, positions
 
 
 def _smoothed(counts: Tensor) -> Tensor:
@@ -121,19 +121,19 @@ def _smoothed(counts: Tensor) -> Tensor:
     return smooth[:, :length]
 
 
-def _distance(values: Tensor, place: Tensor) -> Tensor:
+def _distance(values: Tensor, position: Tensor) -> Tensor:
     # Beyond nine bandwidths the kernel is below 1e-17 of its height. The limit avoids denormal
     # numbers, which are slow.
-    return (values - place[:, None]).float().clamp_(-9, 9)
+    return (values - position[:, None]).float().clamp_(-9, 9)
 
 
-def _exact_heights(values: Tensor, place: Tensor) -> Tensor:
-    """Return the exact kernel sum at the maximum near ``place``, found by Newton's method."""
-    best = torch.zeros_like(place)
+def _exact_heights(values: Tensor, position: Tensor) -> Tensor:
+    """Return the exact kernel sum at the maximum near ``position``, by Newton's method."""
+    best = torch.zeros_like(position)
     rows = torch.arange(len(values), device=values.device)
     for _ in range(_MAX_STEPS):
-        remaining = values if len(rows) == len(values) else values[rows]
-        distance = _distance(remaining, place[rows])
+        active = values if len(rows) == len(values) else values[rows]
+        distance = _distance(active, position[rows])
         square = distance.square()
         weight = square.mul(-0.5).exp_()
         height = weight.sum(dim=1)
@@ -144,7 +144,7 @@ def _exact_heights(values: Tensor, place: Tensor) -> Tensor:
         # Where the density is not concave, a mean-shift step, which always increases it.
         step = slope / torch.where(curvature < 0, -curvature, height)
         step = step.clamp_(-0.5, 0.5).double()
-        place[rows] += step
+        position[rows] += step
         rows = rows[step.abs() > _STEP_TOLERANCE]
         if rows.numel() == 0:
             break

@@ -30,7 +30,7 @@ def effective_rank(
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
-    matrix = as_samples(features, positions, feature_dim, what="features")
+    matrix = as_samples(features, positions, feature_dim, label="features")
     if matrix.device.type == "mps":  # has no float64
         matrix = matrix.cpu()
     values = gram_singular_values(matrix)

@@ -15,7 +15,7 @@ def as_samples(
     activations: Tensor,
     positions: Positions = "samples",
     feature_dim: int | None = None,
-    what: str = "activations",
+    label: str = "activations",
 ) -> Tensor:
     """Return activations as (samples, neurons); raise an error if they cannot be measured.
 
@@ -35,33 +35,33 @@ def as_samples(
         raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
     if not isinstance(activations, Tensor):
         raise TypeError(
-            f"{what} must be a torch.Tensor, got {type(activations).__name__}; "
+            f"{label} must be a torch.Tensor, got {type(activations).__name__}; "
             "convert with torch.as_tensor(...)"
         )
     if not activations.is_floating_point():
         raise TypeError(
-            f"{what} must be floating point, got {activations.dtype}; convert with .float()"
+            f"{label} must be floating point, got {activations.dtype}; convert with .float()"
         )
     shape = tuple(activations.shape)
     if len(shape) < 2:
         raise ValueError(
-            f"{what} must have at least 2 dimensions (batch, neurons), got shape {shape}: pass a "
+            f"{label} must have at least 2 dimensions (batch, neurons), got shape {shape}: pass a "
             "batch of at least two observations"
         )
     if shape[0] < 2:
         raise ValueError(
-            f"{what} need a batch of at least 2 observations, got {shape[0]} (shape {shape}): a "
+            f"{label} need a batch of at least 2 observations, got {shape[0]} (shape {shape}): a "
             "neuron is dormant if its output does not change between observations"
         )
     if activations.numel() == 0:
-        raise ValueError(f"{what} are empty: shape {shape}")
+        raise ValueError(f"{label} are empty: shape {shape}")
     feature_dim = resolve_feature_dim(activations, feature_dim)
     activations = activations.detach()
     if positions == "samples":
         matrix = activations.movedim(feature_dim, -1).reshape(-1, shape[feature_dim])
     else:
         matrix = activations.reshape(shape[0], -1)
-    _check_finite(matrix, what)
+    _check_finite(matrix, label)
     return matrix
 
 
@@ -78,15 +78,15 @@ def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> 
     return feature_dim % dims
 
 
-def _check_finite(matrix: Tensor, what: str) -> None:
+def _check_finite(matrix: Tensor, label: str) -> None:
     limit = min(_LARGEST, torch.finfo(matrix.dtype).max)
     low, high = matrix.aminmax()  # both NaN if any entry is
     if low >= -limit and high <= limit:
         return
-    bad = ~(matrix.abs() <= limit)
-    sample, neuron = (int(i) for i in bad.nonzero()[0])
+    invalid = ~(matrix.abs() <= limit)
+    sample, neuron = (int(i) for i in invalid.nonzero()[0])
     raise ValueError(
-        f"{what} hold {int(bad.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the first "
-        f"in neuron {neuron} at sample {sample} ({float(matrix[sample, neuron])}): the network "
-        "has diverged; check its weights and learning rate before diagnosing it"
+        f"{label} hold {int(invalid.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the "
+        f"first in neuron {neuron} at sample {sample} ({float(matrix[sample, neuron])}): the "
+        "network has diverged; check its weights and learning rate before diagnosing it"
     )

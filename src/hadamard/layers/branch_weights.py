@@ -1,4 +1,4 @@
-"""Weights of several branches in one module: joining, splitting, and their names in state dicts."""
+"""Weights of several branches in one module: joining, splitting, state-dict keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH_ATTRIBUTE = {
 _JOINED = ("affine.weight", "affine.bias", "norm.weight", "norm.bias")
 
 
-def join(modules: Sequence[M]) -> M:
+def join_modules(modules: Sequence[M]) -> M:
     """Return one module that computes the concatenated outputs of all of these."""
     first = modules[0]
     weights = {
@@ -34,7 +34,7 @@ def join(modules: Sequence[M]) -> M:
     return _resized(first, _width(first) * len(modules), weights)
 
 
-def split(module: M, count: int) -> list[M]:
+def split_module(module: M, count: int) -> list[M]:
     """Split a joined module into ``count`` modules with copies of their weights."""
     weights = {name: p.detach().chunk(count) for name, p in module.named_parameters()}
     width = _width(module) // count

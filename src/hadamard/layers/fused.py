@@ -11,7 +11,12 @@ from torch import Tensor, nn
 from hadamard.layers import norm_kernel
 from hadamard.layers.activations import ActivationLike, activation_name
 from hadamard.layers.branch import Branch, Conv2dBranch, LinearBranch, check_branch_count
-from hadamard.layers.branch_weights import join, load_branches, save_branches, split
+from hadamard.layers.branch_weights import (
+    join_modules,
+    load_branches,
+    save_branches,
+    split_module,
+)
 from hadamard.layers.norm import NormName
 from hadamard.layers.product import branch_product
 
@@ -39,10 +44,12 @@ class FusedHadamard(nn.Module):
                 "must not share: use Hadamard(branch, branch), each with its own activation"
             )
         self.branch_count = len(branches)
-        self.affine = join([branch.affine for branch in branches])
+        self.affine = join_modules([branch.affine for branch in branches])
         self.norm = None
         if first.norm is not None:
-            self.norm = join([branch.norm for branch in branches if branch.norm is not None])
+            self.norm = join_modules(
+                [branch.norm for branch in branches if branch.norm is not None]
+            )
         self.activation = first.activation
         self.register_state_dict_post_hook(save_branches)
         self.register_load_state_dict_pre_hook(load_branches)
@@ -60,8 +67,8 @@ class FusedHadamard(nn.Module):
         """Return the branches as separate modules with copies of their weights."""
         norms: Sequence[nn.Module | None] = [None] * self.branch_count
         if self.norm is not None:
-            norms = split(self.norm, self.branch_count)
-        affines = split(self.affine, self.branch_count)
+            norms = split_module(self.norm, self.branch_count)
+        affines = split_module(self.affine, self.branch_count)
         return [Branch(a, n, self.activation) for a, n in zip(affines, norms, strict=True)]
 
     @property

@@ -59,12 +59,12 @@ class BranchNorm(nn.Module):
         """Normalize each branch, then scale and shift."""
         weight, bias = self.weight, self.bias
         if self.over == "map":
-            trailing = x.shape[self.feature_dim + 1 :]
+            height_width = x.shape[self.feature_dim + 1 :]
             split = x.unflatten(self.feature_dim, (self.branches, self.width))
-            normalized = F.layer_norm(split, (self.width, *trailing), eps=self.eps).view_as(x)
+            normalized = F.layer_norm(split, (self.width, *height_width), eps=self.eps).view_as(x)
             if weight is None or bias is None:
                 return normalized
-            ones = (1,) * len(trailing)
+            ones = (1,) * len(height_width)
             return normalized * weight.view(-1, *ones) + bias.view(-1, *ones)
         x = x.movedim(self.feature_dim, -1)
         if self.branches == 1:

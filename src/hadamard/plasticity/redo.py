@@ -1,9 +1,10 @@
-"""ReDo: neurons that hardly contribute are drawn again, and start without influence.
+"""ReDo: neurons that hardly contribute are reinitialized, with outgoing weights of zero.
 
 A neuron's score is its mean absolute output over a batch, divided by its layer's mean. A neuron
-whose score is at most tau is recycled: its incoming weights are drawn again, its outgoing weights
-are set to zero, and the optimizer's moments of both are set to zero. One neuron of a product layer
-is the same row of every branch; one neuron of a concatenated activation is both of its outputs.
+whose score is at most tau is recycled: its incoming weights are reinitialized, its outgoing
+weights are set to zero, and the optimizer's moments of both are set to zero. One neuron of a
+product layer is the same row of every branch; one neuron of a concatenated activation is both of
+its outputs.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ class ReDo:
             )
 
     @torch.no_grad()
-    def _recycle(self, hidden: Hidden, low: Tensor) -> int:
-        """Recycle the neurons whose every output has a low score; return how many there were."""
+    def _recycle(self, hidden: Hidden, is_low: Tensor) -> int:
+        """Recycle the neurons whose every output has a low score; return their number."""
         rows = hidden.affine.get_parameter("weight").shape[0]
-        count = min(rows, len(low))
-        recycled = low.view(-1, count).all(0)
+        count = min(rows, len(is_low))
+        recycled = is_low.view(-1, count).all(0)
         if not bool(recycled.any()):
             return 0
         new_parameters = dict(hidden.draw().named_parameters())
@@ -75,7 +76,7 @@ class ReDo:
             parameter[incoming] = new_parameters[name].to(parameter.device)[incoming]
             for moment in moments(self.optimizer, parameter):
                 moment[incoming] = 0
-        outputs = recycled.repeat(len(low) // count)
+        outputs = recycled.repeat(len(is_low) // count)
         for reader in hidden.readers:
             weight = reader.get_parameter("weight")
             for tensor in (weight, *moments(self.optimizer, weight)):
@@ -96,12 +97,14 @@ def neuron_scores(network: nn.Module, obs: Tensor) -> dict[Hidden, Tensor]:
     """Return each hidden layer's scores: a neuron's mean absolute output over the layer's mean."""
     scores: dict[Hidden, Tensor] = {}
 
-    def keep(layer: nn.Module, _: object, output: Tensor) -> None:
+    def record_scores(layer: nn.Module, _: object, output: Tensor) -> None:
         assert isinstance(layer, Hidden)
-        size = output.abs().transpose(0, 1).flatten(1).mean(1)
-        scores[layer] = size / size.mean().clamp_min(1e-9)
+        magnitude = output.abs().transpose(0, 1).flatten(1).mean(1)
+        scores[layer] = magnitude / magnitude.mean().clamp_min(1e-9)
 
-    handles = [m.register_forward_hook(keep) for m in network.modules() if isinstance(m, Hidden)]
+    handles = [
+        m.register_forward_hook(record_scores) for m in network.modules() if isinstance(m, Hidden)
+    ]
     try:
         network(obs)
     finally:

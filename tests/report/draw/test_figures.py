@@ -23,12 +23,12 @@ def test_kde_grid_outlines_the_dormant_neurons() -> None:
     assert isinstance(figure, Figure)
     assert len(figure.axes) == 16
     layer = report["3"]
-    for axes, neuron in zip(figure.axes, layer.drawn_neurons, strict=True):
+    for axes, neuron in zip(figure.axes, layer.plotted_neurons, strict=True):
         red = to_hex(axes.spines["left"].get_edgecolor()) == RED
         assert red == bool(layer.dormant_mask[neuron])
         assert f"neuron {neuron}," in axes.get_title()
         assert axes.get_xlim() == (-1.25, 1.25)
-    assert 0 < sum(layer.dormant_mask[layer.drawn_neurons]) < 16
+    assert 0 < sum(layer.dormant_mask[layer.plotted_neurons]) < 16
 
 
 def test_kde_grid_of_a_small_or_unbounded_layer() -> None:

@@ -158,13 +158,13 @@ def _describe(layer: TracedLayer, product: nn.Module) -> Change:
         shape = f"{affine.in_channels}, {affine.out_channels}, {kernel}"
     before = [f"{type(affine).__name__}({shape})", *(type(p).__name__ for p in layer.parts[1:])]
     if isinstance(product, FusedHadamard):
-        f = f"{activation_name(product.activation)}, {product.branch_count} branches"
+        settings = f"{activation_name(product.activation)}, {product.branch_count} branches"
         norm = "" if product.norm is None else "layer norm, "
-        after = f"{type(product).__name__}({shape}, {norm}{f})"
+        after = f"{type(product).__name__}({shape}, {norm}{settings})"
     else:
         branches: Any = product.branches
-        f = type(branches[0].activation).__name__
-        after = f"Hadamard({' + '.join([*before[:-1], f])}, {len(branches)} branches)"
+        activation = type(branches[0].activation).__name__
+        after = f"Hadamard({' + '.join([*before[:-1], activation])}, {len(branches)} branches)"
     old = sum(map(_count, layer.parts))
     return Change(layer.name, " + ".join(before), after, old, _count(product))
 

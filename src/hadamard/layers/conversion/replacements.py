@@ -47,13 +47,13 @@ def build_replacements(
 def _first_branch(layer: TracedLayer, activation: nn.Module | None) -> Branch:
     """Build the branch with the layer's weights, and its activation unless another is given."""
     affine = copy.deepcopy(layer.affine)
-    f = copy.deepcopy(layer.activation if activation is None else activation)
-    assert f is not None
+    branch_activation = copy.deepcopy(layer.activation if activation is None else activation)
+    assert branch_activation is not None
     if activation is not None:
-        f = f.to(affine.weight).train(affine.training)
-    if getattr(f, "inplace", False):
-        f.inplace = False  # type: ignore[assignment]
-    return Branch(affine, _copied_norm(layer.norm, affine), f)
+        branch_activation = branch_activation.to(affine.weight).train(affine.training)
+    if getattr(branch_activation, "inplace", False):
+        branch_activation.inplace = False  # type: ignore[assignment]
+    return Branch(affine, _copied_norm(layer.norm, affine), branch_activation)
 
 
 def _copied_norm(norm: nn.Module | None, affine: Affine) -> nn.Module | None:
@@ -72,12 +72,12 @@ def _copied_norm(norm: nn.Module | None, affine: Affine) -> nn.Module | None:
     return copy.deepcopy(norm)
 
 
-def _identical(one: Branch, other: Branch) -> bool:
-    state, other_state = one.state_dict(), other.state_dict()
-    return repr(one) == repr(other) and all(
-        state[key].device == other_state[key].device
-        and state[key].dtype == other_state[key].dtype
-        and torch.equal(state[key], other_state[key])
+def _identical(first: Branch, second: Branch) -> bool:
+    state, second_state = first.state_dict(), second.state_dict()
+    return repr(first) == repr(second) and all(
+        state[key].device == second_state[key].device
+        and state[key].dtype == second_state[key].dtype
+        and torch.equal(state[key], second_state[key])
         for key in state
     )
 

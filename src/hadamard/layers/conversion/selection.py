@@ -19,8 +19,8 @@ def choose_layers(
     """Return the layers to convert, and the names of skipped layers with the reasons."""
     if isinstance(model, AFFINE):
         raise ValueError(
-            f"the model is a bare {type(model).__name__}, with no activation to multiply: wrap both"
-            " as nn.Sequential(layer, nn.ReLU()), or use HadamardLinear or HadamardConv2d"
+            f"the model is a bare {type(model).__name__}, with no activation to multiply: use "
+            "nn.Sequential(layer, nn.ReLU()), or use HadamardLinear or HadamardConv2d"
         )
     network = TracedNetwork(model, keeps_relu)
     if where is None:
@@ -30,8 +30,10 @@ def choose_layers(
             skipped |= shared
             chosen = [layer for layer in chosen if layer.name not in shared]
         if not chosen:
-            none = "the network has no linear or convolutional layer outside Hadamard layers"
-            raise ValueError(_listed("no hidden layer can be converted:", skipped or {"": none}))
+            reason = "the network has no linear or convolutional layer outside Hadamard layers"
+            raise ValueError(
+                _error_message("no hidden layer can be converted:", skipped or {"": reason})
+            )
         return chosen, skipped
     matches, exact = _matches(network, where)
     skipped = {
@@ -42,9 +44,9 @@ def choose_layers(
     chosen = [layer for layer in matches if layer.name not in skipped]
     problems = {layer.name: layer.problem for layer in chosen if layer.problem}
     if problems := problems or network.shared(chosen):
-        raise ValueError(_listed("cannot convert:", problems) + _hidden(network))
+        raise ValueError(_error_message("cannot convert:", problems) + _hidden_layers_hint(network))
     if not chosen:
-        raise ValueError("where matches no hidden layer." + _hidden(network))
+        raise ValueError("where matches no hidden layer." + _hidden_layers_hint(network))
     return chosen, skipped
 
 
@@ -69,14 +71,14 @@ def _matches(network: TracedNetwork, where: Where) -> tuple[list[TracedLayer], s
             if any(fnmatch.fnmatchcase(alias, pattern) for alias in layer.aliases)
         }
         if not matching:
-            raise ValueError(_unmatched(network, pattern) + _hidden(network))
+            raise ValueError(_unmatched_message(network, pattern) + _hidden_layers_hint(network))
         names |= matching
         if not set("*?[") & set(pattern):
             exact |= matching
     return [layer for layer in network.layers if layer.name in names], exact
 
 
-def _unmatched(network: TracedNetwork, pattern: str) -> str:
+def _unmatched_message(network: TracedNetwork, pattern: str) -> str:
     message = f"where={pattern!r} matches no linear or convolutional layer"
     modules = {name: module for module, names in network.names.items() for name in names}
     if pattern in modules:
@@ -87,11 +89,11 @@ def _unmatched(network: TracedNetwork, pattern: str) -> str:
     return message + (did_you_mean(pattern, aliases, count=1) or ".")
 
 
-def _hidden(network: TracedNetwork) -> str:
+def _hidden_layers_hint(network: TracedNetwork) -> str:
     hidden = [layer.name for layer in network.layers if not layer.problem]
-    return f" Hidden layers here: {', '.join(hidden) or 'none'}."
+    return f" Hidden layers of this network: {', '.join(hidden) or 'none'}."
 
 
-def _listed(title: str, reasons: Mapping[str, str]) -> str:
+def _error_message(title: str, reasons: Mapping[str, str]) -> str:
     lines = (f"  {name}: {reason}" if name else f"  {reason}" for name, reason in reasons.items())
     return "\n".join([title, *lines]) + "\n"

@@ -87,18 +87,18 @@ def _has_hooks(module: nn.Module) -> bool:
 def _restored(model: nn.Module) -> Iterator[None]:
     """Undo what a forward method changes in the model's attributes and the random generators."""
     saved = [
-        (live, dict(live))
+        (namespace, dict(namespace))
         for m in model.modules()
-        for live in (vars(m), m._parameters, m._buffers, m._modules)
+        for namespace in (vars(m), m._parameters, m._buffers, m._modules)
     ]
     gpus = sorted({p.device.index for p in model.parameters() if p.is_cuda})
     with torch.random.fork_rng(gpus):
         try:
             yield
         finally:
-            for live, before in saved:
-                live.clear()
-                live.update(before)
+            for namespace, before in saved:
+                namespace.clear()
+                namespace.update(before)
 
 
 class TracedNetwork:
@@ -198,7 +198,10 @@ class TracedNetwork:
         """Follow the output of one call through an optional norm to the activation."""
         users = list(node.users)
         if len(users) != 1:
-            if any(isinstance(self.called.get(u), _ACTIVATION) or _functional(u) for u in users):
+            if any(
+                isinstance(self.called.get(u), _ACTIVATION) or _functional_activation(u)
+                for u in users
+            ):
                 problem = "its output is also used elsewhere, before the activation"
                 return replace(layer, problem=problem)
             return replace(layer, is_output=True, problem="no activation follows it")
@@ -211,7 +214,7 @@ class TracedNetwork:
             return self._follow(replace(layer, norm=module, steps=steps), user)
         if isinstance(module, _ACTIVATION):
             return replace(layer, activation=module, steps=steps)
-        if kind := _functional(user):
+        if kind := _functional_activation(user):
             if kind == "ReLU" and self.function_relu is not None:
                 return replace(layer, activation=self.function_relu, steps=steps)
             problem = (
@@ -219,35 +222,36 @@ class TracedNetwork:
                 f"make it a module (self.act = nn.{kind}())"
             )
             return replace(layer, problem=problem)
-        following = "" if module is None else f" (next: {type(module).__name__})"
-        return replace(layer, is_output=True, problem=f"no activation follows it{following}")
+        next_module = "" if module is None else f" (next: {type(module).__name__})"
+        return replace(layer, is_output=True, problem=f"no activation follows it{next_module}")
 
     def _obstacle(self, part: nn.Module, affine: nn.Module) -> str:
         """Say why a layer, its norm or its activation cannot be replaced; empty if it can."""
         kind = type(part).__name__
-        it = "it" if part is affine else f"its {kind}"
+        subject = "it" if part is affine else f"its {kind}"
         lazy = isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()
         if lazy or any(parameter.is_meta for parameter in part.parameters()):
-            return f"{it} has no weights yet; run a forward pass first"
+            return f"{subject} has no weights yet; run a forward pass first"
         plain_weight = (nn.Parameter, type(None))
         if is_parametrized(part) or not isinstance(getattr(part, "weight", None), plain_weight):
-            return f"{it} is parametrized; convert first, then parametrize"
+            return f"{subject} is parametrized; convert first, then parametrize"
         if part is affine and type(part) not in (*AFFINE, Conv2d):
             return f"it is a {kind}, not a plain layer; build Hadamard(branch, branch) yourself"
         if _has_hooks(part):
-            return f"{it} has hooks, which would be lost; register them after converting"
+            return f"{subject} has hooks, which would be lost; register them after converting"
         for parameter in part.parameters():
             others = [self.names[m][0] for m in self.holders[parameter] if m is not part]
             if others:
-                return f"{it} shares weights with {', '.join(map(repr, others))}; untie them first"
+                names = ", ".join(map(repr, others))
+                return f"{subject} shares weights with {names}; untie them first"
         if part in self.plain_attributes:
             return (
-                f"{it} is also in the plain attribute {self.plain_attributes[part]}, which would "
-                "keep the old one; register it as a submodule only"
+                f"{subject} is also in the plain attribute {self.plain_attributes[part]}, which "
+                "would keep the old one; register it as a submodule only"
             )
         for owner in self.owners[part]:
             if owner in self.untraceable:
-                return f"{it} may also be used elsewhere: {self.untraceable[owner]}"
+                return f"{subject} may also be used elsewhere: {self.untraceable[owner]}"
         return ""
 
     def shared(self, layers: Sequence[TracedLayer]) -> dict[str, str]:
@@ -269,8 +273,8 @@ def _modules_in(value: object) -> list[nn.Module]:
     return [item for item in items if isinstance(item, nn.Module)]
 
 
-def _functional(node: fx.Node) -> str | None:
-    """Return the module that does the same as this function call, if it is an activation."""
+def _functional_activation(node: fx.Node) -> str | None:
+    """Return the name of the module that computes this function call, if it is an activation."""
     if node.op not in ("call_function", "call_method"):
         return None
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
