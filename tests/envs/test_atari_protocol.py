@@ -188,12 +188,12 @@ def in_wrappers(game: Any, counts: list[int]) -> Any:
 
 
 def cleanrl_game(game: str, seed: int, counts: list[int]) -> atari_game.Game:
-    one = atari_game.Game(
+    new_game = atari_game.Game(
         atari_game.open_emulator(atari.rom(game), seed, "cleanrl"), seed, "cleanrl", training=True
     )
     numbers = cycle(counts)
-    one._random_number = lambda: next(numbers) - 1  # type: ignore[method-assign]
-    return one
+    new_game._random_number = lambda: next(numbers) - 1  # type: ignore[method-assign]
+    return new_game
 
 
 @pytest.mark.parametrize(
@@ -217,15 +217,15 @@ def test_cleanrl_equals_stable_baselines3(
     base.ale.setInt("random_seed", seed >> 1)
     base.load_game()
     theirs = in_wrappers(base, counts)
-    one = cleanrl_game(game, seed, counts)
-    ours = atari.assemble(atari.AtariGames([one], training=True), atari_reset="cleanrl")
+    our_game = cleanrl_game(game, seed, counts)
+    ours = atari.assemble(atari.AtariGames([our_game], training=True), atari_reset="cleanrl")
     assert ours.spec.num_actions == base.action_space.n
     means, worst = [], 0
 
     def compare(obs: torch.Tensor, their_obs: Any, *, start: bool) -> None:
         nonlocal worst
-        assert one.emulator.lives() == base.ale.lives()
-        assert np.array_equal(one.emulator.getRAM(), base.ale.getRAM())
+        assert our_game.emulator.lives() == base.ale.lives()
+        assert np.array_equal(our_game.emulator.getRAM(), base.ale.getRAM())
         mine, other = obs[0].numpy().astype(int), np.asarray(their_obs)[..., 0].astype(int)
         if start:
             assert (mine == mine[:1]).all()
@@ -236,7 +236,7 @@ def test_cleanrl_equals_stable_baselines3(
 
     compare(ours.reset(), theirs.reset()[0], start=True)
     random = np.random.default_rng(1)
-    lost = ended = cut = 0
+    lives_lost = games_ended = games_truncated = 0
     for action in random.integers(ours.spec.num_actions, size=2_000).tolist():
         step = ours.step(torch.tensor([action]))
         obs, reward, terminated, truncated, info = theirs.step(action)
@@ -247,14 +247,14 @@ def test_cleanrl_equals_stable_baselines3(
         assert (step.final_index is not None) == done
         if "episode" in info:  # a game that ended in a chosen action
             assert [episode.score for episode in step.episodes] == [info["episode"]["r"]]
-            ended += 1
-        lost += terminated and "episode" not in info
-        cut += truncated
+            games_ended += 1
+        lives_lost += terminated and "episode" not in info
+        games_truncated += truncated
         compare(step.obs, theirs.reset()[0] if done else obs, start=done)
     print(f"{game}: mean difference {np.mean(means):.2f}, worst frame {max(means):.2f}, {worst=}")
-    assert ended or game == "VideoPinball"  # whose games are long
-    assert lost or game == "BeamRider"
-    assert bool(cut) == (limit < 108_000)
+    assert games_ended or game == "VideoPinball"  # whose games are long
+    assert lives_lost or game == "BeamRider"
+    assert bool(games_truncated) == (limit < 108_000)
     assert np.mean(means) < MEAN_BOUND
     assert max(means) < FRAME_BOUND
     assert worst < PIXEL_BOUND
@@ -396,16 +396,16 @@ def test_training_and_greedy_play_see_the_same_games(game: str, atari_reset: str
 
 def play_randomly(envs: Envs, steps: int, seed: int) -> list[Any]:
     random = torch.Generator().manual_seed(seed)
-    taken: list[Any] = []
+    outcomes: list[Any] = []
     for _ in range(steps):
         action = torch.randint(envs.spec.num_actions, (envs.num_envs,), generator=random)
         step = envs.step(action)
-        taken.append((step.obs, step.next_obs, step.reward, step.terminated, step.episodes))
-    return taken
+        outcomes.append((step.obs, step.next_obs, step.reward, step.terminated, step.episodes))
+    return outcomes
 
 
-def assert_same(one: list[Any], two: list[Any]) -> None:
-    for mine, other in zip(one, two, strict=True):
+def assert_same(first: list[Any], second: list[Any]) -> None:
+    for mine, other in zip(first, second, strict=True):
         assert mine[-1] == other[-1]
         assert all(torch.equal(a, b) for a, b in zip(mine[:-1], other[:-1], strict=True))
 
@@ -423,8 +423,8 @@ def test_games_do_not_depend_on_the_number_of_processes(atari_reset: str, traini
             before = play_randomly(envs, 100, 0)
             states.append(envs.state_dict())
             streams.append([(first, first, first, first, ()), *before, *play_randomly(envs, 60, 1)])
-    for one, two in pairwise(streams):
-        assert_same(one, two)
+    for first, second in pairwise(streams):
+        assert_same(first, second)
     assert any(episodes for *_, episodes in streams[0])
     # Saved without workers, continued by three; saved by three, continued by two and without any.
     for saved, workers in ((0, 3), (1, 2), (1, 0)):

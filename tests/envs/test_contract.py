@@ -49,10 +49,10 @@ def task_parameters() -> list[Any]:
 every_task = pytest.mark.parametrize("name", task_parameters())
 
 
-def differ(one: list[Step], two: list[Step]) -> bool:
+def differ(first: list[Step], second: list[Step]) -> bool:
     return any(
         not torch.equal(a.obs, b.obs) or not torch.equal(a.reward, b.reward)
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, second, strict=True)
     )
 
 
@@ -130,33 +130,33 @@ def test_returned_tensors_are_never_overwritten(name: str) -> None:
 @every_task
 def test_a_seed_determines_all_steps(name: str) -> None:
     with (
-        open_envs(name, 1) as one,
-        open_envs(name, 1) as two,
-        open_envs(name, 2) as other,
+        open_envs(name, 1) as envs,
+        open_envs(name, 1) as same_seed,
+        open_envs(name, 2) as other_seed,
     ):
-        first, second, third = one.reset(), two.reset(), other.reset()
+        first, second, third = envs.reset(), same_seed.reset(), other_seed.reset()
         assert torch.equal(first, second)
         steps = 40 if name.startswith("atari") else 100
-        a, b, c = play(one, steps), play(two, steps), play(other, steps)
-        assert_same(a, b)
+        steps_taken, same, other = (play(batch, steps) for batch in (envs, same_seed, other_seed))
+        assert_same(steps_taken, same)
         if name.removeprefix("probe/") not in ("constant", "delayed", "action", "truncation"):
-            assert differ(a, c) or not torch.equal(first, third)
+            assert differ(steps_taken, other) or not torch.equal(first, third)
 
 
 @every_task
 def test_play_continues_from_a_saved_state(name: str) -> None:
-    with open_envs(name, 1) as one, open_envs(name, 7) as two:
-        one.reset()
+    with open_envs(name, 1) as original, open_envs(name, 7) as continued:
+        original.reset()
         steps = 60 if name.startswith("atari") else 130
-        last = play(one, steps)[-1]
-        state = one.state_dict()
+        last = play(original, steps)[-1]
+        state = original.state_dict()
         assert_plain(state)
-        obs: Any = two.load_state_dict(state)
-        assert one.exact
+        obs: Any = continued.load_state_dict(state)
+        assert original.exact
         assert torch.equal(obs, last.obs)
-        assert_same(play(one, steps, seed=3), play(two, steps, seed=3))
+        assert_same(play(original, steps, seed=3), play(continued, steps, seed=3))
         # The state shares no memory with the environments it came from.
-        obs = two.load_state_dict(state)
+        obs = continued.load_state_dict(state)
         assert torch.equal(obs, last.obs)
 
 

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(bool(suites.missing("dmc")), reason="needs the d
 every_task = pytest.mark.parametrize("task", dmc_common.tasks())
 
 
-def original_env(task: str, seed: int) -> Any:
+def original_environment(task: str, seed: int) -> Any:
     """Return dm_control's own environment, with its own time limit."""
-    domain, name = dmc_common.original(task)
+    domain, name = dmc_common.dm_control_names(task)
     random = np.random.RandomState(environment_seeds(seed, 1)[0])
     return dmc_common._suite().load(domain, name, task_kwargs={"random": random})
 
@@ -37,11 +37,13 @@ def flatten(observation: dict[str, Any]) -> torch.Tensor:
 def test_the_tasks_are_those_of_the_published_results() -> None:
     assert len(dmc.tasks()) == len(set(dmc.tasks())) == 28
     assert dmc.tasks() == dmc_state.tasks()
-    assert {dmc_common.original(task) for task in dmc.tasks()} <= set(dmc_common._suite().ALL_TASKS)
+    assert {dmc_common.dm_control_names(task) for task in dmc.tasks()} <= set(
+        dmc_common._suite().ALL_TASKS
+    )
     published = SHARED / "reference/mrq_dmc_visual_curves.csv"
     if published.exists():
         names = {line.partition(",")[0] for line in published.read_text().splitlines()[1:]}
-        assert {"-".join(dmc_common.original(task)) for task in dmc.tasks()} == names
+        assert {"-".join(dmc_common.dm_control_names(task)) for task in dmc.tasks()} == names
 
 
 def test_tasks_can_be_spelled_as_dm_control_does() -> None:
@@ -55,7 +57,7 @@ def test_tasks_can_be_spelled_as_dm_control_does() -> None:
 
 @every_task
 def test_every_task_equals_dm_control_stepped_directly(task: str) -> None:
-    theirs = original_env(task, 3)
+    theirs = original_environment(task, 3)
     limits = theirs.action_spec()
     center, half_range = (
         (limits.maximum + limits.minimum) / 2,
@@ -83,19 +85,19 @@ def test_every_task_equals_dm_control_stepped_directly(task: str) -> None:
 def test_actions_span_the_limits_of_the_task(task: str) -> None:
     with open_envs(f"dmc-state/{task}") as envs:
         envs.reset()
-        one = envs._tasks[0]
-        limits = one.environment.action_spec()
+        control = envs._tasks[0]
+        limits = control.environment.action_spec()
         for action, expected in ((-1.0, limits.minimum), (1.0, limits.maximum)):
-            one.step(np.full(limits.shape, action, dtype=np.float32))
-            assert one.physics.data.ctrl == pytest.approx(expected, abs=1e-15)
-        one.step(np.zeros(limits.shape, dtype=np.float32))
+            control.step(np.full(limits.shape, action, dtype=np.float32))
+            assert control.physics.data.ctrl == pytest.approx(expected, abs=1e-15)
+        control.step(np.zeros(limits.shape, dtype=np.float32))
         halfway = (limits.minimum + limits.maximum) / 2
-        assert one.physics.data.ctrl == pytest.approx(halfway, abs=1e-15)
+        assert control.physics.data.ctrl == pytest.approx(halfway, abs=1e-15)
 
 
 @pytest.mark.parametrize("task", ["pendulum-swingup", "cheetah-run"])
 def test_an_episode_is_a_thousand_control_steps_and_truncated(task: str) -> None:
-    theirs = original_env(task, 0)
+    theirs = original_environment(task, 0)
     theirs.reset()
     with open_envs(f"dmc-state/{task}") as ours:
         ours.reset()
@@ -129,46 +131,49 @@ def arrays(structure: Any) -> dict[str, Any]:
 
 def one_of_each_kind() -> list[str]:
     """Return a task of every domain, and two of finger, whose tasks reset differently."""
-    by_domain = {dmc_common.original(task)[0]: task for task in dmc_common.tasks()}
+    by_domain = {dmc_common.dm_control_names(task)[0]: task for task in dmc_common.tasks()}
     return ["finger-spin", *by_domain.values()]
 
 
 @pytest.mark.parametrize("task", one_of_each_kind())
 def test_play_continues_from_a_saved_state(task: str, tmp_path: Path) -> None:
     """The state is loaded into environments that were never reset."""
-    with open_envs(f"dmc-state/{task}", 1) as one, open_envs(f"dmc-state/{task}", 7) as two:
-        one.reset()
-        one.reset()
-        last = play(one, 6)[-1]
-        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": one}))[1]["envs"]
-        assert torch.equal(two.load_state_dict(state), last.obs)
-        a, b = one._tasks[0], two._tasks[0]
-        mine, restored = arrays(a.physics.model.ptr), arrays(b.physics.model.ptr)
-        assert len(mine) > 100
-        for name in mine:
-            assert np.array_equal(mine[name], restored[name], equal_nan=True), name
-        mine, restored = vars(a.task), vars(b.task)
-        assert mine.keys() == restored.keys()
-        for name in mine.keys() - {"_random"}:
-            assert np.array_equal(mine[name], restored[name]), name
-        assert_same(play(one, 10, seed=3), play(two, 10, seed=3))
+    with (
+        open_envs(f"dmc-state/{task}", 1) as original,
+        open_envs(f"dmc-state/{task}", 7) as continued,
+    ):
+        original.reset()
+        original.reset()
+        last = play(original, 6)[-1]
+        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": original}))[1]["envs"]
+        assert torch.equal(continued.load_state_dict(state), last.obs)
+        a, b = original._tasks[0], continued._tasks[0]
+        first, second = arrays(a.physics.model.ptr), arrays(b.physics.model.ptr)
+        assert len(first) > 100
+        for name in first:
+            assert np.array_equal(first[name], second[name], equal_nan=True), name
+        first, second = vars(a.task), vars(b.task)
+        assert first.keys() == second.keys()
+        for name in first.keys() - {"_random"}:
+            assert np.array_equal(first[name], second[name]), name
+        assert_same(play(original, 10, seed=3), play(continued, 10, seed=3))
         # Equal in float64 too, of which observations have only half the digits.
-        ours, theirs = one.state_dict()["tasks"][0], two.state_dict()["tasks"][0]
+        first, second = original.state_dict()["tasks"][0], continued.state_dict()["tasks"][0]
         for name in ("physics", "sensors"):
-            assert np.array_equal(ours[name], theirs[name]), name
-        assert torch.equal(one.reset(), two.reset())
-        assert_same(play(one, 4), play(two, 4))
+            assert np.array_equal(first[name], second[name]), name
+        assert torch.equal(original.reset(), continued.reset())
+        assert_same(play(original, 4), play(continued, 4))
 
 
 def test_a_state_just_after_a_reset_continues_too() -> None:
     # A reset of dm_control computes the physics with the actuators off.
     with (
-        open_envs("dmc-state/quadruped-run", 1) as one,
-        open_envs("dmc-state/quadruped-run", 2) as two,
+        open_envs("dmc-state/quadruped-run", 1) as original,
+        open_envs("dmc-state/quadruped-run", 2) as continued,
     ):
-        first = one.reset()
-        assert torch.equal(two.load_state_dict(one.state_dict()), first)
-        assert_same(play(one, 5), play(two, 5))
+        first = original.reset()
+        assert torch.equal(continued.load_state_dict(original.state_dict()), first)
+        assert_same(play(original, 5), play(continued, 5))
 
 
 def test_a_physics_error_ends_one_episode_and_not_the_run(
@@ -195,19 +200,19 @@ def test_a_physics_error_ends_one_episode_and_not_the_run(
 def test_a_reward_of_nan_is_a_physics_error() -> None:
     with open_envs("dmc-state/reacher-easy") as envs:
         envs.reset()
-        one = envs._tasks[0]
-        one.task.get_reward = lambda physics: np.nan
+        control = envs._tasks[0]
+        control.task.get_reward = lambda physics: np.nan
         with pytest.raises(PhysicsError, match="the reward is nan"):
-            one.step(np.zeros(2))
+            control.step(np.zeros(2))
 
 
 def test_the_quadruped_finds_its_sensors_with_any_numpy() -> None:
     with open_envs("dmc-state/quadruped-walk") as envs:
-        one = envs._tasks[0]
+        control = envs._tasks[0]
         kinds = (4, 5)  # force and torque at each of four toes
-        names = dmc_common._sensor_names(one.physics, *kinds)
+        names = dmc_common._sensor_names(control.physics, *kinds)
         assert len(names) == 8
-        assert names == one.physics._get_sensor_names(*kinds)
+        assert names == control.physics._get_sensor_names(*kinds)
         assert envs.reset().shape == (1, 78)
 
 

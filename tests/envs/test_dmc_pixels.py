@@ -54,14 +54,14 @@ def test_pixels_stack_three_frames_the_newest_last(
                 assert not torch.equal(step.obs, step.next_obs)
             before = step.obs
         assert_one_frame(copies[0])
-        assert all(torch.equal(one, two) for one, two in zip(tensors, copies, strict=True))
+        assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))
 
 
 def assert_one_frame(obs: torch.Tensor) -> None:
     """Check that a stack is the same frame three times, and not an empty one."""
     assert torch.equal(obs[:, :3], obs[:, 3:6])
     assert torch.equal(obs[:, :3], obs[:, 6:])
-    assert all(len(one.unique()) > 20 for one in obs)
+    assert all(len(stack.unique()) > 20 for stack in obs)
 
 
 # Draws with dm_control itself, in a new process because it chooses its OpenGL when imported.
@@ -85,33 +85,37 @@ for domain, task, camera in (("walker", "walk", 0), ("quadruped", "run", 2)):
 
 
 def test_frames_are_those_of_dm_control(opengl: None, tmp_path: Path) -> None:
-    drawn = {}
+    frames_by_domain = {}
     for domain, task in (("walker", "walker-walk"), ("quadruped", "quadruped-run")):
         with open_envs(f"dmc/{task}", 5) as envs:
-            one = envs._tasks[0]
+            control = envs._tasks[0]
             frames = [envs.reset()[0, 6:]]
             batch = actions(envs.spec.action_size, 2)
             frames += [envs.step(action).obs[0, 6:] for action in batch]
-            scaled = one._center + one._half_range * batch[:, 0].numpy()
+            scaled = control._center + control._half_range * batch[:, 0].numpy()
             np.save(tmp_path / f"{domain}.npy", scaled)
-            drawn[domain] = torch.stack(frames)
+            frames_by_domain[domain] = torch.stack(frames)
     command = [sys.executable, "-c", DM_CONTROL, str(tmp_path), str(environment_seeds(5, 1)[0])]
     subprocess.run(command, check=True, capture_output=True)
-    for domain, frames in drawn.items():
+    for domain, frames in frames_by_domain.items():
         theirs = torch.from_numpy(np.load(tmp_path / f"{domain}-frames.npy")).permute(0, 3, 1, 2)
         assert torch.equal(frames, theirs), domain
 
 
 def test_pixels_continue_from_a_saved_state(opengl: None, tmp_path: Path) -> None:
     name = "dmc/reacher-hard"  # the target is a part of the model
-    with open_envs(name, 1) as one, open_envs(name, 7) as two, open_envs(name, 1) as same:
-        assert torch.equal(one.reset(), same.reset())
-        steps = play(one, 2)
+    with (
+        open_envs(name, 1) as original,
+        open_envs(name, 7) as continued,
+        open_envs(name, 1) as same,
+    ):
+        assert torch.equal(original.reset(), same.reset())
+        steps = play(original, 2)
         assert_same(steps, play(same, 2))
-        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": one}))[1]["envs"]
-        assert torch.equal(two.load_state_dict(state), steps[-1].obs)
-        assert_same(play(one, 3, seed=3), play(two, 3, seed=3))
-        assert torch.equal(one.reset(), two.reset())
+        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": original}))[1]["envs"]
+        assert torch.equal(continued.load_state_dict(state), steps[-1].obs)
+        assert_same(play(original, 3, seed=3), play(continued, 3, seed=3))
+        assert torch.equal(original.reset(), continued.reset())
 
 
 def test_both_suites_render_the_same_pictures(opengl: None) -> None:
@@ -144,23 +148,23 @@ def test_workers_draw_the_same_frames(opengl: None) -> None:
 def test_a_renderer_still_draws_after_another_is_closed(opengl: None) -> None:
     with open_envs("dmc-state/walker-walk") as envs:
         envs.reset()
-        one = envs._tasks[0]
+        control = envs._tasks[0]
         large, small, other = gl.Renderer(60, 80), gl.Renderer(30, 40), gl.Renderer(30, 40)
-        first, tiny = one.draw(large), one.draw(small)
+        first, tiny = control.draw(large), control.draw(small)
         assert (first.shape, tiny.shape) == ((60, 80, 3), (30, 40, 3))
-        assert np.array_equal(one.draw(other), tiny)
+        assert np.array_equal(control.draw(other), tiny)
         small.close()
-        assert np.array_equal(one.draw(large), first)
+        assert np.array_equal(control.draw(large), first)
         del small
-        assert np.array_equal(one.draw(other), tiny)
+        assert np.array_equal(control.draw(other), tiny)
         large.close()
         large.close()
-        assert np.array_equal(one.draw(other), tiny)
-        assert np.array_equal(one.draw(large), first)  # loaded again
+        assert np.array_equal(control.draw(other), tiny)
+        assert np.array_equal(control.draw(large), first)  # loaded again
         large.close()
         other.close()
         # Drawing must not change the model, which is saved.
-        assert one.physics.model.vis.global_.offwidth == 640
+        assert control.physics.model.vis.global_.offwidth == 640
 
 
 def test_triton_can_be_loaded_after_drawing(opengl: None) -> None:

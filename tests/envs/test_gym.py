@@ -75,43 +75,43 @@ def test_every_task_equals_gymnasium_stepped_directly(task: str) -> None:
 
 @every_task
 def test_play_continues_from_a_saved_state(task: str, tmp_path: Path) -> None:
-    with open_envs(task, 1) as one, open_envs(task, 7) as two:
-        one.reset()
-        last = play(one, 5)[-1]
-        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": one}))[1]["envs"]
-        assert torch.equal(two.load_state_dict(state), last.obs)
-        for a, b in zip(play(one, 60, seed=3), play(two, 60, seed=3), strict=True):
+    with open_envs(task, 1) as original, open_envs(task, 7) as continued:
+        original.reset()
+        last = play(original, 5)[-1]
+        state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": original}))[1]["envs"]
+        assert torch.equal(continued.load_state_dict(state), last.obs)
+        for a, b in zip(play(original, 60, seed=3), play(continued, 60, seed=3), strict=True):
             assert torch.equal(a.obs, b.obs)
             assert torch.equal(a.next_obs, b.next_obs)
             assert torch.equal(a.reward, b.reward)
             assert torch.equal(a.terminated, b.terminated)
             assert a.episodes == b.episodes
         # Equal in float64 too, of which observations have only half the digits.
-        ours, theirs = one.state_dict()["tasks"][0], two.state_dict()["tasks"][0]
+        ours, theirs = original.state_dict()["tasks"][0], continued.state_dict()["tasks"][0]
         assert np.array_equal(ours["physics"], theirs["physics"])
         assert ours["random"] == theirs["random"]
-        assert torch.equal(one.reset(), two.reset())
+        assert torch.equal(original.reset(), continued.reset())
 
 
 def test_an_observed_force_is_part_of_the_state() -> None:
     task = "InvertedDoublePendulum-v5"
-    with open_envs(task) as one, open_envs(task) as two:
-        one.reset()
-        one._tasks[0].environment.data.qpos[0] = 1.0  # the end of its rail
-        step = one.step(torch.ones(1, 1))
+    with open_envs(task) as original, open_envs(task) as continued:
+        original.reset()
+        original._tasks[0].environment.data.qpos[0] = 1.0  # the end of its rail
+        step = original.step(torch.ones(1, 1))
         assert step.next_obs[0, -1] != 0
         assert not step.terminated.any()
-        assert torch.equal(two.load_state_dict(one.state_dict()), step.obs)
+        assert torch.equal(continued.load_state_dict(original.state_dict()), step.obs)
 
 
 @pytest.mark.parametrize(("task", "limit"), [("InvertedPendulum-v5", 3.0), ("Pusher-v5", 2.0)])
 def test_actions_span_the_limits_of_the_task(task: str, limit: float) -> None:
     with open_envs(task) as envs:
         envs.reset()
-        one = envs._tasks[0]
+        gym_task = envs._tasks[0]
         for action in (-1.0, 0.0, 1.0):
-            one.step(np.full(envs.spec.action_size, action, dtype=np.float32))
-            assert (one.environment.data.ctrl == action * limit).all()
+            gym_task.step(np.full(envs.spec.action_size, action, dtype=np.float32))
+            assert (gym_task.environment.data.ctrl == action * limit).all()
 
 
 def test_a_physics_error_ends_one_episode_and_not_the_run(
@@ -141,11 +141,11 @@ def test_a_physics_error_ends_one_episode_and_not_the_run(
 def test_a_reward_of_nan_is_a_physics_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with open_envs("Reacher-v5") as envs:
         envs.reset()
-        one = envs._tasks[0]
+        gym_task = envs._tasks[0]
         result = (np.zeros(10), np.nan, False, False, {})
-        monkeypatch.setattr(one.environment, "step", lambda action: result)
+        monkeypatch.setattr(gym_task.environment, "step", lambda action: result)
         with pytest.raises(PhysicsError, match="the reward is nan"):
-            one.step(np.zeros(2))
+            gym_task.step(np.zeros(2))
 
 
 def test_pictures() -> None:

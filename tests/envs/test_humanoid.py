@@ -138,10 +138,10 @@ def test_an_action_is_played_twice() -> None:
     for _ in range(10):
         action = random.uniform(-1, 1, 19).astype(np.float32)
         observation, reward, ended = task.step(action)
-        once = robot.control(action)
-        twice = robot.control(action)
-        assert np.array_equal(observation, twice[0])
-        assert reward == once[1] + twice[1]
+        first = robot.control(action)
+        second = robot.control(action)
+        assert np.array_equal(observation, second[0])
+        assert reward == first[1] + second[1]
         assert not ended
 
 
@@ -149,7 +149,7 @@ def test_an_action_is_played_twice() -> None:
 def test_no_action_is_played_after_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     task = humanoid.HumanoidTask(humanoid.make_robot("h1-walk", 3))
     task.reset()
-    monkeypatch.setattr(task.robot, "lowest", 1.5)
+    monkeypatch.setattr(task.robot, "min_pelvis_height", 1.5)
     before = task.robot.data.time
     _, reward, ended = task.step(REST)
     assert ended
@@ -174,27 +174,27 @@ def test_the_time_limit_truncates() -> None:
 @needs_models
 @every_task
 def test_play_continues_from_a_checkpoint(task: str, tmp_path: Path) -> None:
-    one, two = humanoid.make_robot(task, 1), humanoid.make_robot(task, 2)
+    robot, restored = humanoid.make_robot(task, 1), humanoid.make_robot(task, 2)
     random = np.random.default_rng(0)
-    one.reset()
-    two.reset()
+    robot.reset()
+    restored.reset()
     for _ in range(12):
-        observation, _, _ = one.control(random.uniform(-1, 1, 19))
-    checkpoint.save(tmp_path, 1, {"robot": one})
+        observation, _, _ = robot.control(random.uniform(-1, 1, 19))
+    checkpoint.save(tmp_path, 1, {"robot": robot})
     _, saved = checkpoint.read(checkpoint.newest(tmp_path))
-    assert np.array_equal(two.load_state_dict(saved["robot"]), observation)
+    assert np.array_equal(restored.load_state_dict(saved["robot"]), observation)
     # Saved again before any step, the state is the same.
-    again = two.state_dict()
+    again = restored.state_dict()
     assert np.array_equal(again["observation"], observation)
     assert np.array_equal(again["physics"], saved["robot"]["physics"])
     if task == "h1-maze":
         assert again["stage"] == 1
     for _ in range(12):
         action = random.uniform(-1, 1, 19)
-        a, b = one.control(action), two.control(action)
+        a, b = robot.control(action), restored.control(action)
         assert np.array_equal(a[0], b[0])
         assert a[1:] == b[1:]
-    assert np.array_equal(one.reset(), two.reset())
+    assert np.array_equal(robot.reset(), restored.reset())
 
 
 @needs_models

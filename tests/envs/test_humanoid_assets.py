@@ -30,16 +30,16 @@ CONTENTS = {
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Replace the list of files by three small ones, with an empty cache; return their folder."""
     for path, data in CONTENTS.items():
         (tmp_path / "source" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "source" / path).write_bytes(data)
-    listed = tuple(
+    manifest = tuple(
         assets.Asset(hashlib.sha256(data).hexdigest(), len(data), path)
         for path, data in CONTENTS.items()
     )
-    monkeypatch.setattr(assets, "listed", lambda: listed)
+    monkeypatch.setattr(assets, "manifest", lambda: manifest)
     monkeypatch.setattr(assets, "PAUSES", (0.0, 0.0))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(assets.VARIABLE, raising=False)
@@ -101,11 +101,11 @@ def serve(folder: Path, faults: dict[str, list[str]], requested: list[str]) -> I
 
 @needs_models
 def test_the_list_matches_the_real_files() -> None:
-    assert len(assets.listed()) == 55
-    assert [asset.path for asset in assets.listed()] == sorted(a.path for a in assets.listed())
+    assert len(assets.manifest()) == 55
+    assert [asset.path for asset in assets.manifest()] == sorted(a.path for a in assets.manifest())
     assert assets.check() == []
     models = {f"envs/h1_pos_{name.replace('-', '_')}.xml" for name in TASKS}
-    assert models == {a.path for a in assets.listed() if a.path.startswith("envs/")}
+    assert models == {a.path for a in assets.manifest() if a.path.startswith("envs/")}
 
 
 def test_the_source_is_the_public_repository() -> None:
@@ -114,11 +114,11 @@ def test_the_source_is_the_public_repository() -> None:
     assert f"/{assets.COMMIT}/humanoid_bench/assets" in assets.SOURCE
 
 
-def test_download_from_a_folder(small: Path) -> None:
+def test_download_from_a_folder(source: Path) -> None:
     with pytest.raises(assets.AssetsError, match=r"robot.xml is missing.*hadamard assets human"):
         assets.locate()
     reports: list[tuple[int, int]] = []
-    root = assets.download(str(small), lambda present, total: reports.append((present, total)))
+    root = assets.download(str(source), lambda present, total: reports.append((present, total)))
     assert contents(root) == CONTENTS
     assert assets.locate() == root == assets.folder()
     assert root.name == assets.COMMIT
@@ -126,23 +126,23 @@ def test_download_from_a_folder(small: Path) -> None:
     assert reports[-1] == (sum(map(len, CONTENTS.values())),) * 2
     assert len(reports) == 3
     # A file:// URL names a folder too, and files already there are not fetched again.
-    (small / "robots/leg.stl").unlink()
-    assert assets.download(small.as_uri()) == root
+    (source / "robots/leg.stl").unlink()
+    assert assets.download(source.as_uri()) == root
     (root / "envs/robot.xml").unlink()
-    assets.download(small.as_uri() + "/")
+    assets.download(source.as_uri() + "/")
     assert contents(root) == CONTENTS
 
 
-def test_download_from_a_clone(small: Path, tmp_path: Path) -> None:
+def test_download_from_a_clone(source: Path, tmp_path: Path) -> None:
     # In a clone, the license is at the top.
     inside = tmp_path / "clone" / "humanoid_bench" / "assets"
-    shutil.copytree(small, inside)
+    shutil.copytree(source, inside)
     (inside / "LICENSE").rename(tmp_path / "clone" / "LICENSE")
     assert contents(assets.download(str(inside))) == CONTENTS
 
 
-def test_damage_is_found_and_repaired(small: Path) -> None:
-    root = assets.download(str(small))
+def test_damage_is_found_and_repaired(source: Path) -> None:
+    root = assets.download(str(source))
     leg = root / "robots/leg.stl"
     leg.write_bytes(CONTENTS["robots/leg.stl"][:-5])
     with pytest.raises(assets.AssetsError, match=r"leg.stl is damaged: it has 255,995 bytes inst"):
@@ -151,7 +151,7 @@ def test_damage_is_found_and_repaired(small: Path) -> None:
     leg.write_bytes(b"?" + CONTENTS["robots/leg.stl"][1:])
     assets.locate()
     assert assets.check() == [f"{leg} is damaged: its SHA-256 is wrong"]
-    assets.download(str(small))
+    assets.download(str(source))
     assert assets.check() == []
     # The license is not needed to make environments.
     (root / "LICENSE").unlink()
@@ -160,12 +160,12 @@ def test_damage_is_found_and_repaired(small: Path) -> None:
 
 
 def test_the_variable_names_the_folder(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(assets.VARIABLE, str(small))
-    assert assets.locate() == small
+    monkeypatch.setenv(assets.VARIABLE, str(source))
+    assert assets.locate() == source
     assert suites.trouble("humanoid") is None
-    monkeypatch.setenv(assets.VARIABLE, str(small / "nowhere"))
+    monkeypatch.setenv(assets.VARIABLE, str(source / "nowhere"))
     with pytest.raises(assets.AssetsError, match=rf"nowhere/envs/robot.xml is.*{assets.VARIABLE}"):
         assets.locate()
     assert cli.main(["envs"]) == 0
@@ -173,9 +173,9 @@ def test_the_variable_names_the_folder(
 
 
 @pytest.mark.parametrize("fault", ["corrupted", "truncated", "500", "429"])
-def test_a_temporary_fault_is_retried(small: Path, fault: str) -> None:
+def test_a_temporary_fault_is_retried(source: Path, fault: str) -> None:
     faults, requested = {"/envs/robot.xml": [fault, fault]}, list[str]()
-    with serve(small, faults, requested) as url:
+    with serve(source, faults, requested) as url:
         root = assets.download(url)
     assert contents(root) == CONTENTS
     assert requested == ["/LICENSE", *["/envs/robot.xml"] * 3, "/robots/leg.stl"]
@@ -191,10 +191,10 @@ def test_a_temporary_fault_is_retried(small: Path, fault: str) -> None:
     ],
 )
 def test_an_interrupted_download_continues(
-    small: Path, fault: str, message: str, requests: int
+    source: Path, fault: str, message: str, requests: int
 ) -> None:
     faults, requested = {"/robots/leg.stl": [fault] * requests}, list[str]()
-    with serve(small, faults, requested) as url:
+    with serve(source, faults, requested) as url:
         with pytest.raises(assets.AssetsError, match=rf"{message}.*stay: continue.*--source"):
             assets.download(url)
         assert requested.count("/robots/leg.stl") == requests
@@ -206,28 +206,28 @@ def test_an_interrupted_download_continues(
     assert requested == ["/robots/leg.stl"]
 
 
-def test_a_dead_server_and_wrong_sources(small: Path) -> None:
-    with serve(small, {}, []) as url:
+def test_a_dead_server_and_wrong_sources(source: Path) -> None:
+    with serve(source, {}, []) as url:
         pass
     with pytest.raises(assets.AssetsError, match="LICENSE cannot be read.*refused"):
         assets.download(url)
     with pytest.raises(assets.AssetsError, match="nowhere is neither a folder nor an http"):
-        assets.download(str(small / "nowhere"))
+        assets.download(str(source / "nowhere"))
     with pytest.raises(assets.AssetsError, match="LICENSE cannot be read.*No such file"):
-        assets.download((small / "nowhere").as_uri())
+        assets.download((source / "nowhere").as_uri())
 
 
-def test_a_full_disk_is_not_retried(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_retried(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> int:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
-        assets.download(str(small))
+        assets.download(str(source))
     assert contents(assets.folder()) == {}
 
 
-def test_the_command(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*words: str) -> tuple[int, str, str]:
         code = cli.main(["assets", *words])
         captured = capsys.readouterr()
@@ -242,7 +242,7 @@ def test_the_command(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "LICENSE is missing (2 more damaged or missing files). Fetch them with: hadamard assets"
         in err
     )
-    code, out, _ = run("humanoidbench", "--source", str(small))
+    code, out, _ = run("humanoidbench", "--source", str(source))
     assert code == 0
     assert f"3 files, 0.3 MB, all verified, in {assets.folder()}" in out
     assert "\r" not in out
@@ -255,16 +255,16 @@ def test_the_command(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_terminal_shows_the_progress(
-    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    cli.main(["assets", "humanoidbench", "--source", str(small)])
+    cli.main(["assets", "humanoidbench", "--source", str(source)])
     lines = capsys.readouterr().out.splitlines(keepends=True)
     assert lines[1:4] == ["\r", "0.0 of 0.3 MB\r", "0.0 of 0.3 MB\r"]
     assert lines[4] == "0.3 of 0.3 MB\n"
 
 
-def test_missing_files_are_named_when_environments_are_made(small: Path) -> None:
+def test_missing_files_are_named_when_environments_are_made(source: Path) -> None:
     if suites.missing("humanoid"):
         pytest.skip("needs the humanoid extra")
     for workers in (0, 2):  # in the main process, not in a worker

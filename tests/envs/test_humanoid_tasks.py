@@ -208,9 +208,9 @@ def test_the_maze() -> None:
     # The pelvis reaches the checkpoint; the distance is that of the sensor in the torso.
     robot.stage = 1
     robot.pelvis[:2], robot.imu[:2] = (0, 0), (3, 0)
-    without = robot.reward()
+    reward_at_checkpoint = robot.reward()
     robot.imu[:2] = 2, 0
-    assert without - robot.reward() == near(0.4 * 0.9)
+    assert reward_at_checkpoint - robot.reward() == near(0.4 * 0.9)
     assert robot.stage == 1
 
 
@@ -344,18 +344,18 @@ def test_balancing_ends(task: str) -> None:
 
 @needs_models
 @pytest.mark.parametrize(
-    ("task", "lowest"),
+    ("task", "height"),
     [
         *((f"h1-{name}", 0.2) for name in ("stand", "walk", "run", "hurdle", "maze")),
         *((f"h1-{name}", 0.5) for name in ("pole", "sit-simple", "sit-hard")),
         *((f"h1-balance-{name}", 0.8) for name in ("simple", "hard")),
     ],
 )
-def test_falling_ends(task: str, lowest: float) -> None:
+def test_falling_ends(task: str, height: float) -> None:
     robot = standing(task)
-    robot.qpos[2] = lowest
+    robot.qpos[2] = height
     assert not robot.ended()
-    robot.qpos[2] = np.nextafter(lowest, 0)
+    robot.qpos[2] = np.nextafter(height, 0)
     assert robot.ended()
 
 

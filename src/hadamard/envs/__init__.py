@@ -66,19 +66,19 @@ def suites() -> dict[str, str]:
         tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
             first_line = (ast.get_docstring(tree) or "").partition("\n")[0]
-            descriptions[_with_dashes(info.name)] = first_line
+            descriptions[_normalized(info.name)] = first_line
     return descriptions
 
 
-def _with_dashes(name: str) -> str:
+def _normalized(name: str) -> str:
     """Return a name in the form in which names are compared: lower case, with dashes."""
     return name.lower().replace("_", "-")
 
 
-def _module(suite: str) -> Any:
+def _import_suite(suite: str) -> Any:
     """Import a suite."""
     known = suites()
-    name = _with_dashes(suite)
+    name = _normalized(suite)
     if name not in known:
         raise ValueError(unknown("suite", name, known))
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
@@ -86,30 +86,30 @@ def _module(suite: str) -> Any:
 
 def missing(suite: str) -> tuple[str, ...]:
     """Return the packages that a suite needs and that are not installed."""
-    packages = _module(suite).REQUIRES
+    packages = _import_suite(suite).REQUIRES
     return tuple(name for name in packages if importlib.util.find_spec(name) is None)
 
 
 def trouble(suite: str) -> str | None:
     """Say what is missing before a suite can be used; None if a quick check finds nothing."""
-    absent = missing(suite)
-    if absent:
-        return f"not installed ({', '.join(absent)}): {install_command(suite)}"
-    check: Callable[[], str | None] = getattr(_module(suite), "trouble", lambda: None)
+    missing_packages = missing(suite)
+    if missing_packages:
+        return f"not installed ({', '.join(missing_packages)}): {install_command(suite)}"
+    check: Callable[[], str | None] = getattr(_import_suite(suite), "trouble", lambda: None)
     return check()
 
 
 def install_command(suite: str) -> str:
     """Return the command that installs a suite's packages."""
-    module = _module(suite)
+    module = _import_suite(suite)
     command = f"pip install 'hadamard-rl[{module.EXTRA}]'"
-    after = getattr(module, "AFTER_INSTALL", "")
-    return f"{command} && {after}" if after else command
+    second_command = getattr(module, "AFTER_INSTALL", "")
+    return f"{command} && {second_command}" if second_command else command
 
 
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
-    names: tuple[str, ...] = _module(suite).tasks()
+    names: tuple[str, ...] = _import_suite(suite).tasks()
     return names
 
 
@@ -124,20 +124,20 @@ def _resolve(name: str) -> tuple[str, str]:
             f"an environment is named 'suite/task', such as 'minatar/breakout'; got {name!r}"
         )
     known = tasks(suite)
-    suite = _with_dashes(suite)
-    spelled = {_with_dashes(candidate): candidate for candidate in known}.get(_with_dashes(task))
-    if spelled is None:
+    suite = _normalized(suite)
+    task_name = {_normalized(candidate): candidate for candidate in known}.get(_normalized(task))
+    if task_name is None:
         raise ValueError(
             f"{suite} has no task {task!r}{did_you_mean(task, known) or '.'} "
             "List all tasks with: hadamard envs"
         )
-    absent = missing(suite)
-    if absent:
+    missing_packages = missing(suite)
+    if missing_packages:
         raise MissingExtra(
-            f"{suite}/{spelled} needs {', '.join(absent)}. Install it with: "
+            f"{suite}/{task_name} needs {', '.join(missing_packages)}. Install it with: "
             f"{install_command(suite)}"
         )
-    return suite, spelled
+    return suite, task_name
 
 
 def prepare_to_draw(name: str) -> None:
@@ -146,7 +146,7 @@ def prepare_to_draw(name: str) -> None:
     Call this before the environment is made: MuJoCo decides on its OpenGL when it is imported.
     """
     suite, _ = _resolve(name)
-    if "mujoco" in _module(suite).REQUIRES:
+    if "mujoco" in _import_suite(suite).REQUIRES:
         from hadamard.envs import gl
 
         gl.choose()
@@ -160,7 +160,7 @@ def automatic_workers(name: str, num_envs: int) -> int:
     needs no worker.
     """
     suite, _ = _resolve(name)
-    slow = getattr(_module(suite), "SLOW", False)
+    slow = getattr(_import_suite(suite), "SLOW", False)
     return min(num_envs, 2 * usable_cores()) if slow and num_envs > 1 else 0
 
 
@@ -193,7 +193,7 @@ def make(
         groups: Make a ``GroupedEnvs`` of this many groups, which can be stepped separately.
     """
     suite, task = _resolve(name)
-    name, module = f"{suite}/{task}", _module(suite)
+    name, module = f"{suite}/{task}", _import_suite(suite)
     if workers is None:
         automatic = automatic_workers(name, num_envs)
         workers = max(automatic, groups) if automatic else 0
@@ -246,11 +246,11 @@ def _make_groups(
     """Divide environments and workers evenly among the groups."""
     from hadamard.envs.groups import GroupedEnvs
 
-    most = min(num_envs, workers or num_envs)
-    if not 1 <= groups <= most:
+    max_groups = min(num_envs, workers or num_envs)
+    if not 1 <= groups <= max_groups:
         and_workers = f" and {workers} worker processes" if workers else ""
         raise ValueError(
-            f"groups (--train.env-groups) must be in 1..{most}, since there are {num_envs} "
+            f"groups (--train.env-groups) must be in 1..{max_groups}, since there are {num_envs} "
             f"environments{and_workers}; got {groups}"
         )
     seeds, batches = environment_seeds(seed, num_envs), list[Envs]()

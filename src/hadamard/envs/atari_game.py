@@ -83,7 +83,7 @@ class Game:
         self._seed = seed
         self._draws = 0  # random numbers drawn so far
         self._lives = 0
-        self._finished: list[tuple[int, int]] = []
+        self._finished_games: list[tuple[int, int]] = []
         self._last_action = Action.NOOP
         self._screen = np.zeros(emulator.getScreenDims(), dtype=np.uint8)
         self._screen_before = self._screen.copy()
@@ -102,19 +102,19 @@ class Game:
         self.length += 1
         lives = emulator.lives()
         # Some games show 0 lives for a while before they are over: that is not a lost life.
-        lost = 0 < lives < self._lives
+        life_lost = 0 < lives < self._lives
         self._lives = lives
-        stopped = emulator.game_over() or self.length == self._max_steps
-        if not (stopped or lost):
+        game_ended = emulator.game_over() or self.length == self._max_steps
+        if not (game_ended or life_lost):
             return reward, None
-        terminated = emulator.game_over(with_truncation=False) or (lost and self._training)
-        truncated = stopped and not terminated
+        terminated = emulator.game_over(with_truncation=False) or (life_lost and self._training)
+        truncated = game_ended and not terminated
         frame = self.frame.copy()
-        self._finished.clear()
-        self._begin(stopped)
-        if self._finished and not truncated:
+        self._finished_games.clear()
+        self._begin(game_ended)
+        if self._finished_games and not truncated:
             terminated = True  # a forced action ended the game, which counts in greedy play too
-        return reward, End(frame, terminated, truncated, *self._finished)
+        return reward, End(frame, terminated, truncated, *self._finished_games)
 
     def _begin_as_cleanrl(self, new_game: bool) -> None:
         """Do what the reset of FireResetEnv around EpisodicLifeEnv does."""
@@ -161,7 +161,7 @@ class Game:
 
     def _reset_game(self) -> None:
         if self.length:  # a game without a chosen action is not reported
-            self._finished.append((self.score, self.length))
+            self._finished_games.append((self.score, self.length))
         self.score = self.length = 0
         self.emulator.reset_game()
 

@@ -51,8 +51,11 @@ def make(
     check_num_envs(num_envs)
     seeds = environment_seeds(seed, num_envs)
     prepare()
-    small, large = gl.Renderer(SIDE, SIDE), gl.Renderer(*PICTURE)
-    return BatchEnvs([PixelTask(task, task_seed, small, large) for task_seed in seeds], device)
+    frame_renderer, picture_renderer = gl.Renderer(SIDE, SIDE), gl.Renderer(*PICTURE)
+    return BatchEnvs(
+        [PixelTask(task, task_seed, frame_renderer, picture_renderer) for task_seed in seeds],
+        device,
+    )
 
 
 class PixelTask(ControlTask):
@@ -61,14 +64,16 @@ class PixelTask(ControlTask):
     Args:
         task: The task's name.
         seed: The seed of its episodes.
-        small: Draws the observed frames.
-        large: Draws the pictures that ``render`` returns.
+        frame_renderer: Draws the observed frames.
+        picture_renderer: Draws the pictures that ``render`` returns.
     """
 
-    def __init__(self, task: str, seed: int, small: gl.Renderer, large: gl.Renderer) -> None:
-        super().__init__(task, seed, large)
-        self.spec = self.describe((FRAMES * COLORS, SIDE, SIDE), torch.uint8, FRAMES)
-        self._small = small
+    def __init__(
+        self, task: str, seed: int, frame_renderer: gl.Renderer, picture_renderer: gl.Renderer
+    ) -> None:
+        super().__init__(task, seed, picture_renderer)
+        self.spec = self.make_spec((FRAMES * COLORS, SIDE, SIDE), torch.uint8, FRAMES)
+        self._frame_renderer = frame_renderer
         self._stack = np.zeros(self.spec.obs_shape, dtype=np.uint8)
 
     def reset(self) -> NDArray[np.uint8]:
@@ -96,8 +101,8 @@ class PixelTask(ControlTask):
 
     def close(self) -> None:
         """Free OpenGL's memory."""
-        self._small.close()
+        self._frame_renderer.close()
         super().close()
 
     def _frame(self) -> NDArray[np.uint8]:
-        return self.draw(self._small).transpose(2, 0, 1)
+        return self.draw(self._frame_renderer).transpose(2, 0, 1)

@@ -59,11 +59,11 @@ def tasks() -> tuple[str, ...]:
     return tuple(_NAMES)
 
 
-def original(task: str) -> tuple[str, str]:
+def dm_control_names(task: str) -> tuple[str, str]:
     """Return dm_control's names of a task's domain and of the task.
 
     Examples:
-        >>> original("ball-in-cup-catch")
+        >>> dm_control_names("ball-in-cup-catch")
         ('ball_in_cup', 'catch')
     """
     domain, _, name = _NAMES[task].partition("/")
@@ -90,7 +90,7 @@ class ControlTask:
     """One task with its action repeat. The suites add the observations."""
 
     def __init__(self, task: str, seed: int, renderer: gl.Renderer) -> None:
-        self.domain, name = original(task)
+        self.domain, name = dm_control_names(task)
         self.random = np.random.RandomState(seed)
         self.environment = _suite().load(
             self.domain, name, task_kwargs={"random": self.random, "time_limit": math.inf}
@@ -105,7 +105,7 @@ class ControlTask:
         self._center = (limits.maximum + limits.minimum) / 2
         self._half_range = (limits.maximum - limits.minimum) / 2
 
-    def describe(self, shape: tuple[int, ...], dtype: torch.dtype, frames: int = 1) -> EnvSpec:
+    def make_spec(self, shape: tuple[int, ...], dtype: torch.dtype, frames: int = 1) -> EnvSpec:
         """Return the task's spec for observations of this shape and dtype."""
         return EnvSpec(
             shape,

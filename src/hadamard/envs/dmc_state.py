@@ -47,7 +47,7 @@ class StateTask(ControlTask):
     def __init__(self, task: str, seed: int, renderer: gl.Renderer) -> None:
         super().__init__(task, seed, renderer)
         size = _flatten(self.task.get_observation(self.physics)).size
-        self.spec = self.describe((size,), torch.float32)
+        self.spec = self.make_spec((size,), torch.float32)
 
     def reset(self) -> NDArray[np.float32]:
         """Start an episode."""

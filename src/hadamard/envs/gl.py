@@ -31,8 +31,8 @@ VARIABLE = "MUJOCO_GL"
 INSTALL = "apt-get install libegl1 libgl1 (or libosmesa6)"
 
 _KINDS = ("egl", "osmesa")
-_OFF = ("disable", "disabled", "off", "false", "0")
-_ANY = ("", "enable", "enabled", "on", "true", "1")
+_OFF_SETTINGS = ("disable", "disabled", "off", "false", "0")
+_AUTOMATIC_SETTINGS = ("", "enable", "enabled", "on", "true", "1")
 _TIMEOUT = 60.0
 """Seconds a driver may take to draw the test scene."""
 
@@ -63,9 +63,9 @@ def choose() -> str:
     """
     _load_triton()
     setting = os.environ.get(VARIABLE, "").strip().lower()
-    if setting in _OFF:
+    if setting in _OFF_SETTINGS:
         raise CannotDraw(f"{VARIABLE}={setting} turns drawing off: unset it to draw MuJoCo scenes")
-    if setting not in _ANY:
+    if setting not in _AUTOMATIC_SETTINGS:
         return setting
     if platform.system() != "Linux":
         return ""
@@ -152,7 +152,7 @@ def _warn_if_slow(driver: str) -> None:
         )
 
 
-_open: weakref.WeakSet[Renderer] = weakref.WeakSet()
+_open_renderers: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
 
 class Renderer:
@@ -209,7 +209,7 @@ class Renderer:
             self._context.free()
             self._gl.free()
         self._gl = self._context = None
-        _open.discard(self)
+        _open_renderers.discard(self)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the driver may be gone already
@@ -218,7 +218,7 @@ class Renderer:
     def _prepare(self, model: Any) -> None:
         kind = choose()
         screen = model.vis.global_
-        before = screen.offwidth, screen.offheight
+        size_before = screen.offwidth, screen.offheight
         # A larger buffer would take longer to clear before each picture.
         screen.offwidth, screen.offheight = self.width, self.height
         try:
@@ -228,11 +228,11 @@ class Renderer:
             self._gl = self._context = None
             raise CannotDraw(_failure(kind, error)) from error
         finally:
-            screen.offwidth, screen.offheight = before
+            screen.offwidth, screen.offheight = size_before
         # Exit functions run in reverse order: registered last, this one runs before the driver's.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
-        _open.add(self)
+        _open_renderers.add(self)
 
     def _load(self, kind: str, model: Any) -> None:
         import mujoco
@@ -254,6 +254,6 @@ class Renderer:
 
 
 def _close_all() -> None:
-    for renderer in list(_open):
+    for renderer in list(_open_renderers):
         with contextlib.suppress(Exception):  # the process is ending: close the others
             renderer.close()

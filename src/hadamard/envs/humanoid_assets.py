@@ -42,12 +42,12 @@ class Asset(NamedTuple):
     path: str
 
 
-Report = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Called with the number of bytes present and the number in all."""
 
 
 @functools.cache
-def listed() -> tuple[Asset, ...]:
+def manifest() -> tuple[Asset, ...]:
     """Return all files that the tasks need."""
     text = resources.files("hadamard.envs").joinpath("humanoid_assets.txt").read_text("utf-8")
     rows = (line.split(maxsplit=2) for line in text.splitlines())
@@ -66,10 +66,10 @@ def folder() -> Path:
 def locate() -> Path:
     """Return the folder of the files, after a check that all are there with the right size."""
     root = folder()
-    for asset in listed():
+    for asset in manifest():
         if asset.path == LICENSE:
             continue
-        problem = _problem(root, asset, thorough=False)
+        problem = _problem(root, asset, check_contents=False)
         if problem and os.environ.get(VARIABLE):
             raise AssetsError(
                 f"{problem}. {VARIABLE} must name a folder like humanoid_bench/assets of the "
@@ -83,11 +83,13 @@ def locate() -> Path:
 def check() -> list[str]:
     """Return one message for each missing or damaged file; contents are checked too."""
     root = folder()
-    return [problem for asset in listed() if (problem := _problem(root, asset, thorough=True))]
+    return [
+        problem for asset in manifest() if (problem := _problem(root, asset, check_contents=True))
+    ]
 
 
-def _problem(root: Path, asset: Asset, *, thorough: bool) -> str | None:
-    """Say what is wrong with a file; ``thorough`` also checks its contents."""
+def _problem(root: Path, asset: Asset, *, check_contents: bool) -> str | None:
+    """Say what is wrong with a file; ``check_contents`` also checks its contents."""
     path = root / asset.path
     try:
         size = path.stat().st_size
@@ -95,14 +97,14 @@ def _problem(root: Path, asset: Asset, *, thorough: bool) -> str | None:
         return f"{path} is missing"
     if size != asset.size:
         return f"{path} is damaged: it has {size:,} bytes instead of {asset.size:,}"
-    if thorough:
+    if check_contents:
         with open(path, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != asset.sha256:
                 return f"{path} is damaged: its SHA-256 is wrong"
     return None
 
 
-def download(source: str = "", report: Report | None = None) -> Path:
+def download(source: str = "", on_progress: OnProgress | None = None) -> Path:
     """Fetch every file that is missing or damaged; return the folder.
 
     Files fetched before an interruption stay, so that a second call continues.
@@ -110,20 +112,20 @@ def download(source: str = "", report: Report | None = None) -> Path:
     Args:
         source: A URL or a folder laid out like ``humanoid_bench/assets`` of the public package; if
             empty, that package's repository.
-        report: Called after each file.
+        on_progress: Called after each file.
     """
     base = _url(source or SOURCE)
     root = folder()
-    total, present = sum(asset.size for asset in listed()), 0
-    for asset in listed():
-        if _problem(root, asset, thorough=True):
+    total, present = sum(asset.size for asset in manifest()), 0
+    for asset in manifest():
+        if _problem(root, asset, check_contents=True):
             # In the public repository the license is at the top.
-            top = base.removesuffix("/humanoid_bench/assets")
-            parent = top if asset.path == LICENSE else base
+            repository = base.removesuffix("/humanoid_bench/assets")
+            parent = repository if asset.path == LICENSE else base
             _fetch(f"{parent}/{asset.path}", asset, root / asset.path)
         present += asset.size
-        if report is not None:
-            report(present, total)
+        if on_progress is not None:
+            on_progress(present, total)
     return root
 
 

@@ -62,7 +62,7 @@ def tolerance(
 class Robot(ABC):
     """An H1 in the world of one task. It neither resets itself nor has a time limit."""
 
-    lowest = -math.inf
+    min_pelvis_height = -math.inf
     """Height of the pelvis below which an episode ends."""
     goal: Vector | None = None
     """The point in space to reach, in tasks that have one."""
@@ -107,7 +107,7 @@ class Robot(ABC):
 
     def ended(self) -> bool:
         """Return whether the task is over: by default, whether the robot fell."""
-        return self.qpos.item(2) < self.lowest
+        return self.qpos.item(2) < self.min_pelvis_height
 
     def begin(self) -> None:  # noqa: B027 - most tasks have none
         """Draw a task's random variables, apart from the noise on positions."""
@@ -176,9 +176,9 @@ class Robot(ABC):
         """Return how far the torso points upwards, from -1 to 1."""
         return self.torso_rotation.item(8)
 
-    def upright(self, least: float, margin: float = 1.9) -> float:
+    def upright(self, threshold: float, margin: float = 1.9) -> float:
         """Return 1 if the torso is upright."""
-        return tolerance(self.up, (least, math.inf), margin, "linear")
+        return tolerance(self.up, (threshold, math.inf), margin, "linear")
 
     def standing(self, height: float = HEAD_HEIGHT) -> float:
         """Return 1 if the head is high enough."""
@@ -186,8 +186,8 @@ class Robot(ABC):
 
     def small_control(self) -> float:
         """Return 1 if the motors exert no force, at least 0.8: a mean of quadratic tolerances."""
-        near = np.maximum(1 - np.square(self.force / 10), 0)
-        return (4 + float(near.sum()) / len(near)) / 5
+        terms = np.maximum(1 - np.square(self.force / 10), 0)
+        return (4 + float(terms.sum()) / len(terms)) / 5
 
     def move(self, speed: float) -> float:
         """Return 1 at this forward speed or above, at least 1/6."""

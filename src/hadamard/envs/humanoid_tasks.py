@@ -22,7 +22,7 @@ _TOUCH_FACTOR = 0.1
 class Stand(Robot):
     """Stand still."""
 
-    lowest = 0.2
+    min_pelvis_height = 0.2
 
     def reward(self) -> float:
         """Reward standing upright and at rest, with little force."""
@@ -32,7 +32,7 @@ class Stand(Robot):
 class Walk(Robot):
     """Walk forward."""
 
-    lowest = 0.2
+    min_pelvis_height = 0.2
     speed = 1.0
 
     def reward(self) -> float:
@@ -49,7 +49,7 @@ class Run(Walk):
 class Hurdle(Robot):
     """Run over hurdles, away from the barriers at the sides and behind."""
 
-    lowest = 0.2
+    min_pelvis_height = 0.2
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
@@ -103,7 +103,7 @@ class Climb(Robot):
 class Pole(Robot):
     """Walk between poles."""
 
-    lowest = 0.5
+    min_pelvis_height = 0.5
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
@@ -122,7 +122,7 @@ class Pole(Robot):
 class Sit(Robot):
     """Sit down on the chair behind."""
 
-    lowest = 0.5
+    min_pelvis_height = 0.5
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
@@ -159,7 +159,7 @@ class SitHard(Sit):
 class Balance(Robot):
     """Stand on a board on a sphere, which is fixed (simple) or rolls (hard)."""
 
-    lowest = 0.8
+    min_pelvis_height = 0.8
 
     def __init__(self, name: str, model: Any, seed: int) -> None:
         super().__init__(name, model, seed)
@@ -225,7 +225,7 @@ class Reach(Robot):
 class Maze(Robot):
     """Walk from checkpoint to checkpoint, along the walls of a maze."""
 
-    lowest = 0.2
+    min_pelvis_height = 0.2
     checkpoints = ((0.0, 0.0), (3.0, 0.0), (3.0, 6.0), (6.0, 6.0), (6.0, 6.0))
     directions = ((1, 0), (1, 0), (0, 1), (1, 0), (0, 1))
     """Direction (x, y) of each stage: first +x, then +x, +y, +x and +y in turn."""

@@ -140,9 +140,9 @@ class ProbeEnvs:
     def _observe(self) -> Tensor:
         if self._task.image:
             # 1 on the small grid, as in MinAtar; 255 in the frames, as in Atari.
-            light = 255 if self.spec.frames > 1 else 1
+            brightness = 255 if self.spec.frames > 1 else 1
             lit = torch.arange(self._task.image[-1]) == self._column[:, None]
-            obs = (light * lit[:, None, None].byte()).expand(-1, *self._task.image)
+            obs = (brightness * lit[:, None, None].byte()).expand(-1, *self._task.image)
         elif self._task.sided:
             obs = self._side[:, None]
         else:
@@ -162,7 +162,7 @@ class ProbeEnvs:
         signed = 2.0 * action - 1.0
         return signed if self.name == "action" else signed * self._side
 
-    def _all(self, value: bool) -> Tensor:
+    def _flags(self, value: bool) -> Tensor:
         return torch.full((self.num_envs,), value)
 
     def reset(self) -> Tensor:
@@ -196,8 +196,8 @@ class ProbeEnvs:
         return Step(
             obs=self._observe(),
             reward=reward,
-            terminated=self._all(ended and not truncated),
-            truncated=self._all(truncated),
+            terminated=self._flags(ended and not truncated),
+            truncated=self._flags(truncated),
             final_index=final_index,
             final_obs=final_obs,
             any_truncated=truncated,

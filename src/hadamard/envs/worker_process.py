@@ -1,4 +1,4 @@
-"""The process of one worker: it makes its share of the environments and obeys commands.
+"""The process of one worker: it makes its share of the environments and serves commands.
 
 The main process is in ``workers.py``. Both sides share memory for observations, rewards, ends and
 actions; the pipe carries only commands, finished episodes and saved states.
@@ -76,7 +76,7 @@ def run(
     options: dict[str, Any],
     variables: dict[str, str],
 ) -> None:
-    """Obey commands until the main process says close, or is gone.
+    """Serve commands until the main process says close, or is gone.
 
     Args:
         pipe: Where commands come from and answers go.
@@ -94,14 +94,14 @@ def run(
     os.environ.clear()
     os.environ.update(variables)
     try:
-        _obey(pipe, name, seeds, part, options)
+        _serve(pipe, name, seeds, part, options)
     except (EOFError, ConnectionError):
         return
     except Exception:  # whatever it is, the main process raises it
         pipe.send_bytes(message(traceback.format_exc(), None))
 
 
-def _obey(
+def _serve(
     pipe: Connection, name: str, seeds: list[int], part: slice, options: dict[str, Any]
 ) -> None:
     from hadamard.envs import make_part

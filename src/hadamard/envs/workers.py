@@ -91,12 +91,12 @@ class WorkerEnvs:
         for worker in range(workers):
             bounds.append(bounds[-1] + share + (worker < remainder))
         self._parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
-        self._step_under_way = False
+        self._step_in_flight = False
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         self._polls: list[select.poll] = []
         # Called by close(), or else when this object is collected or the interpreter exits.
-        self._end = weakref.finalize(self, _kill, self._processes, self._pipes)
+        self._finalizer = weakref.finalize(self, _kill, self._processes, self._pipes)
         context = _context(preload)
         seeds = environment_seeds(seed, num_envs)
         for part in self._parts:
@@ -114,42 +114,42 @@ class WorkerEnvs:
             poll.register(pipe, select.POLLIN)
             poll.register(process.sentinel, select.POLLIN)
             self._polls.append(poll)
-        first, *_ = self._answers(max(timeout, START_TIMEOUT))
-        self.spec: EnvSpec = first[0]
-        self.exact: bool = first[1]
-        self.splittable: bool = first[2]
+        description, *_ = self._receive_answers(max(timeout, START_TIMEOUT))
+        self.spec: EnvSpec = description[0]
+        self.exact: bool = description[1]
+        self.splittable: bool = description[2]
         """Whether every value of a state has one entry per environment."""
-        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        memory_folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         # Mapped files stay usable after they are deleted, so nothing is left behind.
-        with tempfile.TemporaryDirectory(prefix="hadamard-", dir=memory) as folder:
+        with tempfile.TemporaryDirectory(prefix="hadamard-", dir=memory_folder) as folder:
             self._shared = SharedMemory.map(folder, self.spec, num_envs)
             self._call("attach", [(folder, self.spec, num_envs)] * workers)
 
     def reset(self) -> Tensor:
         """Start new episodes everywhere."""
-        if self._step_under_way:
+        if self._step_in_flight:
             self.receive()
         self._call("reset")
         return self._shared.obs.to(self.device, copy=True)
 
     def send(self, action: Tensor) -> None:
         """Start one step in all processes."""
-        if self._step_under_way:
+        if self._step_in_flight:
             raise RuntimeError("send() twice: the step under way was not received")
         actions = check_actions(action, self.num_envs, self.spec)
         self._shared.action.copy_(torch.from_numpy(actions))
         self._send(STEP)
-        self._step_under_way = True
+        self._step_in_flight = True
 
     def receive(self) -> Step:
         """Wait for the step that ``send`` started."""
-        if not self._step_under_way:
+        if not self._step_in_flight:
             raise RuntimeError("receive() without send(): no step was started")
-        self._step_under_way = False
+        self._step_in_flight = False
         ended: list[int] = []
         episodes: list[Episode] = []
         any_truncated = False
-        for answer in self._answers(self.timeout):
+        for answer in self._receive_answers(self.timeout):
             if answer is not None:
                 worker_ended, worker_truncated, worker_episodes = answer
                 ended += worker_ended
@@ -175,19 +175,19 @@ class WorkerEnvs:
 
     def close(self) -> None:
         """Let the workers close their environments, then end them."""
-        if not self._end.alive:
+        if not self._finalizer.alive:
             return
         with contextlib.suppress(EnvironmentFailure):
-            if self._step_under_way:
+            if self._step_in_flight:
                 self.receive()
             self._send(message("close"))
             for process in self._processes:
                 process.join(self.timeout)
-        self._end()
+        self._finalizer()
 
     def render(self) -> NDArray[np.uint8]:
         """Return a picture of the first environment."""
-        if self._step_under_way:
+        if self._step_in_flight:
             raise RuntimeError("a step is under way: receive() it before rendering")
         is_first = [worker == 0 for worker in range(len(self._parts))]
         picture: NDArray[np.uint8] = self._call("render", is_first)[0]
@@ -195,14 +195,14 @@ class WorkerEnvs:
 
     def state_dict(self) -> State:
         """Return the state: where it is splittable, as a single process would."""
-        if self._step_under_way:
+        if self._step_in_flight:
             raise RuntimeError("a step is under way: receive() it before saving the state")
         states = self._call("state")
         return _join_states(states) if self.splittable else {"workers": states}
 
     def load_state_dict(self, state: State) -> Tensor | None:
         """Load a state; return its observations, or None if the suite cannot restore exactly."""
-        if self._step_under_way:
+        if self._step_in_flight:
             self.receive()
         if self.splittable:
             joined = _join_states(state["workers"]) if "workers" in state else state
@@ -226,19 +226,19 @@ class WorkerEnvs:
             self._send(message(command))
         else:
             self._send(*(message(command, argument) for argument in arguments))
-        return self._answers(self.timeout)
+        return self._receive_answers(self.timeout)
 
     def _send(self, *messages: bytes) -> None:
         """Send one message to all workers, or each worker its own."""
-        if not self._end.alive:
+        if not self._finalizer.alive:
             raise RuntimeError("these environments are closed")
         for worker, pipe in enumerate(self._pipes):
             try:
                 pipe.send_bytes(messages[worker if len(messages) > 1 else 0])
             except OSError:
-                self._read(worker)  # raises the cause of its death
+                self._read_answer(worker)  # raises the cause of its death
 
-    def _answers(self, timeout: float) -> list[Any]:
+    def _receive_answers(self, timeout: float) -> list[Any]:
         """Wait for one answer of every worker; if one fails, all are ended.
 
         They are waited for in order: the others finish while the first still plays, so this
@@ -250,10 +250,10 @@ class WorkerEnvs:
             seconds_left = max(0.0, deadline - time.monotonic())
             if not poll.poll(1e3 * seconds_left):
                 raise self._failure(worker, f"did not answer within {timeout:g} s")
-            answers.append(self._read(worker))
+            answers.append(self._read_answer(worker))
         return answers
 
-    def _read(self, worker: int) -> Any:
+    def _read_answer(self, worker: int) -> Any:
         """Return a worker's answer, or raise its error or how it died."""
         try:
             received = self._pipes[worker].recv_bytes()
@@ -268,13 +268,13 @@ class WorkerEnvs:
             raise self._failure(worker, f"failed:\n{error}")
         return answer
 
-    def _failure(self, worker: int, what: str) -> EnvironmentFailure:
+    def _failure(self, worker: int, problem: str) -> EnvironmentFailure:
         """End all workers and return an error that names the one that failed."""
         part = self._parts[worker]
-        self._end()
+        self._finalizer()
         return EnvironmentFailure(
             f"worker {worker} (of {len(self._parts)}; environments {part.start} to "
-            f"{part.stop - 1} of {self.name}) {what}"
+            f"{part.stop - 1} of {self.name}) {problem}"
         )
 
 
