@@ -176,7 +176,7 @@ def test_runs_that_stop_early_say_how_far_they_came(draw: Draw, tmp_path: Path) 
 
     write_fake_runs(unfinished / "smoke", "fig-dqn", change=stopped)
     cli.main(["reproduce", "fig-dqn", "--seeds", "4", "--folder", str(unfinished), "--draw"])
-    assert "No run has come to 2 k steps: all are drawn to 1.5 k" in page(unfinished, "fig-dqn")
+    assert "No run has reached 2 k steps: all are drawn up to 1.5 k" in page(unfinished, "fig-dqn")
 
 
 def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_path: Path) -> None:
