@@ -1,6 +1,6 @@
-"""The paper's Tables 3, 4 and 5, row by row, beside what a run of the defaults is made of.
+"""The paper's Tables 3, 4 and 5, row by row, against the default settings.
 
-Where a row is no setting, it is measured on the agent that the defaults build, or in the game.
+A row that is no setting is measured on the agent that the defaults build, or in the game.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hadamard.compute.adam import RAdam
-from hadamard.envs import atari
+from hadamard.envs import atari_game
 from hadamard.training.start import default_spec
 from tests.support.defaults import (
     BREAKOUT,
@@ -29,12 +29,12 @@ pytest.importorskip("ale_py")
 PAPER = sorted((SHARED / "paper").glob("*.txt"))
 
 Rows = dict[str, tuple[Any, Any]]
-"""What the paper says (its words, and the value they mean), and what there is here."""
+"""By the row's text in the paper: the paper's value, and the value here."""
 
 
 def check(caption: str, rows: Rows) -> None:
-    for row, (paper, here) in rows.items():
-        assert here == pytest.approx(paper), row
+    for row, (paper, ours) in rows.items():
+        assert ours == pytest.approx(paper), row
     if not PAPER:
         return
     text = "".join(path.read_text() for path in PAPER)
@@ -50,7 +50,7 @@ def test_table_3() -> None:
     config = spec.algo
     torch.manual_seed(0)
     obs, action, ended = frames(4), torch.tensor([0, 1, 2, 3]), torch.ones(4, dtype=torch.bool)
-    reward = torch.tensor([0.0, 5.0, -9.0, 40.0])  # of an end: what is predicted, and nothing more
+    reward = torch.tensor([0.0, 5.0, -9.0, 40.0])  # terminal: the targets
     with torch.no_grad():
         errors = dqn.network(obs).gather(1, action[:, None]).squeeze(1) - reward
         loss = dqn._loss(obs, action, reward, ended, obs)[0].item()
@@ -65,7 +65,7 @@ def test_table_3() -> None:
         # Counted in agent steps, as the training start is (and as both are in CleanRL).
         "Final Exploration Frame & 1,000,000": (1_000_000, config.epsilon_steps),
         "Exploration Decay Frame & 1,000,000": (1_000_000, config.epsilon_steps),
-        "Action Repeat (Frame Skip) & 4": (4, atari.FRAME_SKIP),
+        "Action Repeat (Frame Skip) & 4": (4, atari_game.FRAME_SKIP),
         "Reward Clipping & [-1, 1]": ([-1, 1], clipped_rewards()),
         "Input Dimension & 84 x 84": ((84, 84), dqn.replay.frames.shape[-2:]),
         "Latent Dimension & 512": (512, dqn.network.encoder.outputs),
@@ -78,7 +78,7 @@ def test_table_3() -> None:
     check("DQN Hyperparameters", rows)
     assert 0.1 < dqn.epsilon(999_999) < 0.100001
     assert dqn.epsilon(1_000_000) == 0.1
-    # What the table leaves out, as CleanRL has it.
+    # Settings that the table omits, as in CleanRL.
     assert (config.num_envs, config.update_period, spec.train.steps) == (1, 4, 10_000_000)
 
 
@@ -95,7 +95,7 @@ def test_table_4() -> None:
         ppo._loss(obs, action, old, value, scaled)[1]["policy_loss"].item()
         for scaled in (advantage, 10 * advantage + 3)
     ]
-    # The value has moved by 1 to where it should be: of that, 0.1 counts.
+    # The value has moved by 1 to its target; the clip counts 0.1 of that.
     moved = ppo._loss(obs, action, old, value - 1, torch.ones(4))[1]["value_loss"].item()
     rows: Rows = {
         r"Learning Rate & $2.5 \times 10^{-4}$": (2.5e-4, config.learning_rate),
@@ -111,7 +111,7 @@ def test_table_4() -> None:
         "Entropy Coefficient & 0.01": (0.01, config.entropy_coefficient),
         "Value Function Coefficient & 0.5": (0.5, config.value_coefficient),
         "Maximum Gradient Norm & 0.5": (0.5, config.max_grad_norm),
-        # There is none: every rollout is learned from in all of its passes.
+        # No setting limits the KL divergence: every epoch runs.
         "Target KL & None": (False, hasattr(config, "target_kl")),
         "Latent Dimension & 512": (512, ppo.network.encoder.outputs),
         "Optimizer & Adam": (True, isinstance(ppo.optimizer, torch.optim.Adam)),
@@ -122,16 +122,16 @@ def test_table_4() -> None:
 
 
 def test_table_5() -> None:
-    # Ended early: the decays are those of all steps.
+    # A run that stops early has the decays of its whole budget.
     spec, pqn = default_spec("pqn", BREAKOUT), agent("pqn", **{"train.until": 1_000_000})
     config = spec.algo
     torch.manual_seed(0)
     obs = frames(40)
     action, _ = pqn.act_with_greedy(obs, 0, 20)
     with torch.no_grad():
-        other = (action != pqn.network(obs).argmax(1)).float()
+        explored = (action != pqn.network(obs).argmax(1)).float()
     assert pqn.epsilon(0) == 1.0
-    assert other[:20].mean() > 0.5
+    assert explored[:20].mean() > 0.5
     rows: Rows = {
         "Total Timesteps & 10,000,000": (10_000_000, spec.train.steps),
         "Timesteps for Decay & 10,000,000": (
@@ -145,7 +145,7 @@ def test_table_5() -> None:
         "Starting Epsilon & 1.0": (1.0, config.epsilon_initial),
         "Final Epsilon & 0.001": (0.001, config.epsilon_final),
         "Epsilon Decay Ratio & 0.1": (0.1, config.epsilon_fraction),
-        "Epsilon for Test Policy & 0.0": (0.0, other[20:].mean().item()),
+        "Epsilon for Test Policy & 0.0": (0.0, explored[20:].mean().item()),
         "Learning Rate & 0.00025": (0.00025, config.learning_rate),
         "Learning Rate Linear Decay & True": (True, rates_fall("pqn")),
         "Max Gradient Norm & 10.0": (10.0, config.max_grad_norm),
@@ -153,13 +153,13 @@ def test_table_5() -> None:
         r"Lambda $(\lambda)$ & 0.65": (0.65, config.q_lambda),
         "Episodic Life & True": (True, ends_with_a_life()),
         "Reward Clipping & True": ([-1, 1], clipped_rewards()),
-        "Frame Skip & 4": (4, atari.FRAME_SKIP),
-        "Max No-Ops on Reset & 30": (30, atari.NOOP_MAX),
+        "Frame Skip & 4": (4, atari_game.FRAME_SKIP),
+        "Max No-Ops on Reset & 30": (30, atari_game.NOOP_MAX),
         "Test During Training & True": (True, spec.train.greedy_envs > 0),
         "Number of Test Envs & 8": (8, spec.train.greedy_envs),
     }
     check("PQN Hyperparameters", rows)
-    # What the table leaves out, as the JAX release has it.
+    # Settings that the table omits, as in the JAX release.
     norms = [module for module in pqn.network.modules() if hasattr(module, "over")]
     assert [(norm.over, norm.eps) for norm in norms] == [("features", 1e-6)] * 4
     assert isinstance(pqn.optimizer, RAdam)

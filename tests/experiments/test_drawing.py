@@ -31,14 +31,14 @@ def draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Draw:
     return run
 
 
-def made_up(
+def write_fake_runs(
     folder: Path,
     name: str,
     keep: Callable[[Fake], bool] = lambda _: True,
     change: Callable[[dict[str, Any]], None] = lambda _: None,
     seeds: int = 4,
 ) -> None:
-    """Write an experiment's runs at the smoke scale, those that are kept, changed."""
+    """Write an experiment's fake runs at the smoke scale, filtered by keep, edited by change."""
     folder.mkdir(parents=True, exist_ok=True)
     for arm, job in paper.arms_and_jobs(name, "smoke", "runs", seeds):
         fake = Fake(job, arm.label)
@@ -48,8 +48,8 @@ def made_up(
             write(folder, job.path.name, record)
 
 
-def words_of(folder: Path, name: str) -> str:
-    """Return what is written on a figure."""
+def figure_text(folder: Path, name: str) -> str:
+    """Return the text in a figure."""
     svg = (folder / "smoke" / "figures" / name / "figure.svg").read_text()
     return " ".join(html.unescape(" ".join(re.findall(r">([^<>]+)</text>", svg))).split())
 
@@ -59,7 +59,7 @@ def page(folder: Path, name: str) -> str:
 
 
 def test_a_figure_is_drawn_from_packed_runs(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "packed", "fig-dqn")
+    write_fake_runs(tmp_path / "packed", "fig-dqn")
     code, out, err = draw("fig-dqn", "--runs", str(tmp_path / "packed"), "--seeds", "4")
     folder = tmp_path / "smoke" / "figures" / "fig-dqn"
     assert (code, out, err) == (0, f"wrote {folder / 'index.html'}\n", "")
@@ -73,41 +73,41 @@ def test_a_figure_is_drawn_from_packed_runs(draw: Draw, tmp_path: Path) -> None:
         assert claim.text in text
     assert EXPERIMENTS["fig-dqn"].note in text
     assert "signs and orders may be compared with the paper" in text
-    assert "1 task, 4 seeds, 2 k steps" in words_of(tmp_path, "fig-dqn")
+    assert "1 task, 4 seeds, 2 k steps" in figure_text(tmp_path, "fig-dqn")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     draw("fig-dqn", "--runs", str(tmp_path / "packed"), "--seeds", "4")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_without_runs_the_command_that_makes_them_is_named(draw: Draw, tmp_path: Path) -> None:
+def test_without_runs_the_command_that_trains_them_is_named(draw: Draw, tmp_path: Path) -> None:
     code, _, err = draw("fig-ppo", "--seeds", "3")
     assert code == cli.WRONG
     assert "there are no runs of fig-ppo in" in err
     assert f"`hadamard reproduce fig-ppo --scale smoke --folder {tmp_path} --seeds 3`" in err
 
 
-def test_all_draws_what_there_is_and_an_index(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-ppo")
+def test_all_draws_every_experiment_with_runs_and_an_index(draw: Draw, tmp_path: Path) -> None:
+    write_fake_runs(tmp_path / "smoke", "fig-ppo")
     code, out, err = draw("all", "--seeds", "4")
     assert code == 0
     index = (tmp_path / "smoke" / "figures" / "index.html").read_text()
     assert index.count('src="fig-ppo/figure.png"') == 1
     # Figures that share these runs are drawn too, those without any run are named.
     assert "fig-ppo-games/index.html" in out
-    assert "fig-simbav2: no runs yet; make them with `hadamard reproduce fig-simbav2" in err
+    assert "fig-simbav2: no runs yet; train them with `hadamard reproduce fig-simbav2" in err
     assert index.count("no runs yet") == index.count('class="missing"') > 10
     for name in ("fig-ppo", "fig-ppo-pqn"):
         assert (tmp_path / "smoke" / "figures" / name / "figure.png").exists()
     # PQN's half of Figure 7 has no runs.
-    assert "PQN: no runs." in words_of(tmp_path, "fig-ppo-pqn")
+    assert "PQN: no runs." in figure_text(tmp_path, "fig-ppo-pqn")
 
 
-def test_missing_arms_and_unequal_seeds_are_said(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-dqn",
+def test_missing_arms_and_unequal_seeds_are_stated(draw: Draw, tmp_path: Path) -> None:
+    write_fake_runs(tmp_path / "smoke", "fig-dqn",
             lambda run: run.arm != "ReLU + HR" and (run.arm, run.seed) != ("tanh", 0))  # fmt: skip
     code, _, _ = draw("fig-dqn", "--seeds", "4")
     assert code == 0
-    for text in (page(tmp_path, "fig-dqn"), words_of(tmp_path, "fig-dqn")):
+    for text in (page(tmp_path, "fig-dqn"), figure_text(tmp_path, "fig-dqn")):
         assert "Drawn without ReLU + HR: no complete runs." in text
         assert "Seeds are unequal: 3 to 4 runs per arm and task." in text
     judged = rows((tmp_path / "smoke/figures/fig-dqn/claims.csv").read_text())
@@ -116,15 +116,15 @@ def test_missing_arms_and_unequal_seeds_are_said(draw: Draw, tmp_path: Path) -> 
     assert len(missing) == 2
 
 
-def test_a_run_without_health_is_said(draw: Draw, tmp_path: Path) -> None:
+def test_a_run_without_health_is_stated(draw: Draw, tmp_path: Path) -> None:
     def without(record: dict[str, Any]) -> None:
         record["health"] |= {"steps": [], "layers": [], "representation": "", "threshold": [],
                              "delta": [], "observations": []}  # fmt: skip
 
-    made_up(tmp_path / "smoke", "fig-dqn", change=without)
+    write_fake_runs(tmp_path / "smoke", "fig-dqn", change=without)
     code, _, _ = draw("fig-dqn", "--seeds", "4")
     assert code == 0
-    for text in (page(tmp_path, "fig-dqn"), words_of(tmp_path, "fig-dqn")):
+    for text in (page(tmp_path, "fig-dqn"), figure_text(tmp_path, "fig-dqn")):
         assert "No dormant neurons on minatar/breakout: a run has no diagnosis." in text
     numbers = rows((tmp_path / "smoke/figures/fig-dqn/numbers.csv").read_text())
     assert all((row["value"] == "") == (row["measure"] != "score") for row in numbers)
@@ -135,14 +135,14 @@ def test_runs_of_another_protocol_are_left_out_with_a_sentence(draw: Draw, tmp_p
         if record["spec"]["seed"] == 3:
             record["protocol"] = PROTOCOL - 1
 
-    made_up(tmp_path / "smoke", "fig-ppo", change=older)
+    write_fake_runs(tmp_path / "smoke", "fig-ppo", change=older)
     draw("fig-ppo", "--seeds", "4")
-    told = f"3 runs are of protocol {PROTOCOL - 1} left out: this version's is {PROTOCOL}"
-    assert told in page(tmp_path, "fig-ppo")
+    remark = f"3 runs are of protocol {PROTOCOL - 1} left out: this version's is {PROTOCOL}"
+    assert remark in page(tmp_path, "fig-ppo")
 
 
 def test_damaged_packed_runs_are_named_and_left_out(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-ppo")
+    write_fake_runs(tmp_path / "smoke", "fig-ppo")
     broken = sorted((tmp_path / "smoke").glob(f"*{SUFFIX}"))[0]
     broken.write_bytes(broken.read_bytes()[:-20])
     code, _, err = draw("fig-ppo", "--seeds", "4")
@@ -152,10 +152,10 @@ def test_damaged_packed_runs_are_named_and_left_out(draw: Draw, tmp_path: Path) 
 
 
 def test_runs_that_stop_early_say_how_far_they_came(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-dqn")
+    write_fake_runs(tmp_path / "smoke", "fig-dqn")
     code, _, _ = draw("fig-dqn", "--seeds", "4", "--until", "1000")
     assert code == 0
-    assert "to 1 k of 2 k steps" in words_of(tmp_path, "fig-dqn")
+    assert "to 1 k of 2 k steps" in figure_text(tmp_path, "fig-dqn")
     curves = rows((tmp_path / "smoke/figures/fig-dqn/curves.csv").read_text())
     assert max(float(row["step"]) for row in curves) == 1000
     numbers = rows((tmp_path / "smoke/figures/fig-dqn/numbers.csv").read_text())
@@ -174,9 +174,9 @@ def test_runs_that_stop_early_say_how_far_they_came(draw: Draw, tmp_path: Path) 
         for kind in record["scores"].values():
             kind["values"] = kind["values"][:150]
 
-    made_up(unfinished / "smoke", "fig-dqn", change=stopped)
+    write_fake_runs(unfinished / "smoke", "fig-dqn", change=stopped)
     cli.main(["reproduce", "fig-dqn", "--seeds", "4", "--folder", str(unfinished), "--draw"])
-    assert "No run has come to 2 k steps: all are drawn to 1.5 k" in page(unfinished, "fig-dqn")
+    assert "No run has reached 2 k steps: all are drawn up to 1.5 k" in page(unfinished, "fig-dqn")
 
 
 def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_path: Path) -> None:
@@ -188,19 +188,19 @@ def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_
             kind["values"] = kind["values"][:100]
             kind["final"] = kind["values"][-1]
 
-    made_up(tmp_path / "half", "fig-dqn", change=half)
+    write_fake_runs(tmp_path / "half", "fig-dqn", change=half)
     code, _, err = draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
     assert (code, err) == (0, "")
-    assert "to 1 k of 2 k steps" in words_of(tmp_path, "fig-dqn")
-    made_up(tmp_path / "smoke", "fig-dqn")
+    assert "to 1 k of 2 k steps" in figure_text(tmp_path, "fig-dqn")
+    write_fake_runs(tmp_path / "smoke", "fig-dqn")
     draw("fig-dqn", "--seeds", "4", "--runs", str(tmp_path / "half"))
-    assert "4 seeds, 2 k steps" in words_of(tmp_path, "fig-dqn")
+    assert "4 seeds, 2 k steps" in figure_text(tmp_path, "fig-dqn")
     curves = rows((tmp_path / "smoke/figures/fig-dqn/curves.csv").read_text())
     assert max(float(row["step"]) for row in curves) == 2000
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["fig-dnq"], "did you mean 'fig-dqn'"),
         (["fig-dqn", "--runs", "nowhere"], "--runs nowhere: there is no such file or folder"),
@@ -208,42 +208,42 @@ def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_
         (["fig-dqn", "--curves", "none.csv"], "none.csv cannot be read"),
     ],
 )
-def test_what_cannot_be_drawn_is_explained(draw: Draw, words: list[str], told: str) -> None:
+def test_mistakes_in_a_request_are_explained(draw: Draw, words: list[str], message: str) -> None:
     code, _, err = draw(*words)
     assert code == cli.WRONG
-    assert told in err
+    assert message in err
 
 
-def test_the_shading_may_be_asked_for(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-dqn-games")
-    for asked, told in (("paper", "standard deviation"), ("interval", "95 % interval")):
-        draw("fig-dqn-games", "--seeds", "4", "--shading", asked)
-        assert f"Shaded: {told}" in page(tmp_path, "fig-dqn-games").replace("shaded", "Shaded")
+def test_the_shading_can_be_chosen(draw: Draw, tmp_path: Path) -> None:
+    write_fake_runs(tmp_path / "smoke", "fig-dqn-games")
+    for choice, name in (("paper", "standard deviation"), ("interval", "95 % interval")):
+        draw("fig-dqn-games", "--seeds", "4", "--shading", choice)
+        assert f"Shaded: {name}" in page(tmp_path, "fig-dqn-games").replace("shaded", "Shaded")
 
 
 def test_published_curves_are_drawn_where_the_paper_has_them(draw: Draw, tmp_path: Path) -> None:
-    made_up(tmp_path / "smoke", "fig-visual-humanoid")
+    write_fake_runs(tmp_path / "smoke", "fig-visual-humanoid")
     curves = tmp_path / "others.csv"
     points = [(method, seed, step) for method in ("XQC", "Other") for seed in (1, 2)
               for step in (0, 100, 200)]  # fmt: skip
     lines = [f"{method},probe/track84,{seed},{step},{step / 10}" for method, seed, step in points]
     curves.write_text("\n".join(["method,env,seed,step,score", *lines]))
     draw("fig-visual-humanoid", "--seeds", "4", "--curves", str(curves))
-    drawn = tmp_path / "smoke/figures/fig-visual-humanoid/curves.csv"
-    assert {row["arm"] for row in rows(drawn.read_text())} == {"MR.Q", "MR.Q + HR", "XQC"}
+    table = tmp_path / "smoke/figures/fig-visual-humanoid/curves.csv"
+    assert {row["arm"] for row in rows(table.read_text())} == {"MR.Q", "MR.Q + HR", "XQC"}
 
 
-def test_claims_are_judged_by_the_one_rule(draw: Draw, tmp_path: Path) -> None:
-    """Claims on made-up runs whose truth is known."""
+def test_claims_are_judged_by_one_rule(draw: Draw, tmp_path: Path) -> None:
+    """Claims on fake runs, for which the correct verdict is known."""
 
     def known(record: dict[str, Any]) -> None:
         spec, seed = record["spec"], record["spec"]["seed"]
         tanh = spec["net.activation"] == "tanh"
         level = {True: {"plain": 40, "hadamard": 60}, False: {"plain": 50}}[tanh][spec["net.layer"]]
-        values = [min(place, level + 0.1 * seed) for place in range(1, PLACES + 1)]
+        values = [min(i, level + 0.1 * seed) for i in range(1, PLACES + 1)]
         record["scores"]["training"] = {"values": values, "final": values[-1]}
 
-    made_up(tmp_path / "smoke", "fig-ppo", change=known, seeds=5)
+    write_fake_runs(tmp_path / "smoke", "fig-ppo", change=known, seeds=5)
     draw("fig-ppo", "--seeds", "5")
     judged = {row["claim"]: row for row in rows(
         (tmp_path / "smoke/figures/fig-ppo/claims.csv").read_text())}  # fmt: skip

@@ -11,17 +11,17 @@ from hadamard.experiments.grid import grid, seeds_from
 
 
 def test_a_grid_is_every_combination(tmp_path: Path) -> None:
-    made = grid("dqn", ["probe/both", "minatar/asterix"], ["relu", "tanh+hr"], [3, 4], tmp_path)
-    assert [item.name for item in made[:3]] == [
+    jobs = grid("dqn", ["probe/both", "minatar/asterix"], ["relu", "tanh+hr"], [3, 4], tmp_path)
+    assert [job.name for job in jobs[:3]] == [
         "dqn_probe-both_relu_seed3",
         "dqn_probe-both_tanh+hr_seed3",
         "dqn_probe-both_relu_seed4",
     ]
-    assert len({item.path for item in made}) == len(made) == 8
-    assert (made[1].spec.net.layer, made[1].spec.net.activation) == ("hadamard", "tanh")
+    assert len({job.path for job in jobs}) == len(jobs) == 8
+    assert (jobs[1].spec.net.layer, jobs[1].spec.net.activation) == ("hadamard", "tanh")
     # An environment's own defaults stay.
-    assert made[0].spec.net.width == 64
-    assert made[4].spec.net.width == 128
+    assert jobs[0].spec.net.width == 64
+    assert jobs[4].spec.net.width == 128
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
 def settings(job: Job) -> str:
-    """All that makes a run what it is."""
+    """The settings that determine a run's results."""
     spec = overridden(job.spec, {"run_dir": None})
     return json.dumps([job.algorithm, to_dict(spec)], sort_keys=True)
 
@@ -47,11 +47,11 @@ AllJobs = dict[str, dict[str, list[Job]]]
 
 
 @every_scale
-def test_every_experiment_is_made_of_valid_runs(all_jobs: AllJobs, scale: str) -> None:
+def test_every_experiment_has_valid_runs(all_jobs: AllJobs, scale: str) -> None:
     folders: dict[Path, str] = {}
     for name, jobs in all_jobs[scale].items():
         assert len({job.path for job in jobs}) == len(jobs), name
-        panels = EXPERIMENTS[name].at(scale)
+        panels = EXPERIMENTS[name].panels_at(scale)
         runs = sum(len(p.trained) * len(p.tasks) * p.seeds for p in panels)
         assert len(jobs) == runs
         for job in jobs:
@@ -66,7 +66,7 @@ def test_every_experiment_is_made_of_valid_runs(all_jobs: AllJobs, scale: str) -
 def test_tasks_are_there_and_can_be_normalized(scale: str) -> None:
     known = {suite: envs.tasks(suite) for suite in envs.suites()}
     for experiment in EXPERIMENTS.values():
-        for panel in experiment.at(scale):
+        for panel in experiment.panels_at(scale):
             assert len(set(panel.tasks)) == len(panel.tasks)
             assert panel.normalization in NORMALIZATIONS
             assert panel.aggregations
@@ -85,17 +85,17 @@ def test_tasks_are_there_and_can_be_normalized(scale: str) -> None:
                     normalize(1.0, task, panel.normalization)
 
 
-def test_at_the_papers_scale_nothing_is_changed_but_the_variant(all_jobs: AllJobs) -> None:
+def test_at_the_papers_scale_only_the_variant_changes(all_jobs: AllJobs) -> None:
     for name, jobs in all_jobs["paper"].items():
         arms = {arm.label: arm for panel in EXPERIMENTS[name].panels for arm in panel.trained}
         allowed = {field for arm in arms.values() for field in variant(arm.variant)}
         allowed |= {field for arm in arms.values() for field in arm.overrides}
         for job in jobs:
-            own = default_spec(job.algorithm, job.spec.env)
-            kept = {field: _get(own, field) for field in allowed}
-            steps = 2_500_000 if name == "fig-visual-humanoid" else own.train.steps
-            expected = {**kept, "train.steps": steps, "seed": job.spec.seed, "run_dir": None}
-            assert overridden(job.spec, expected) == overridden(own, expected)
+            default = default_spec(job.algorithm, job.spec.env)
+            ignored = {field: _get(default, field) for field in allowed}
+            steps = 2_500_000 if name == "fig-visual-humanoid" else default.train.steps
+            changes = {**ignored, "train.steps": steps, "seed": job.spec.seed, "run_dir": None}
+            assert overridden(job.spec, changes) == overridden(default, changes)
 
 
 def _get(spec: Any, name: str) -> Any:
@@ -130,17 +130,17 @@ def test_the_full_scale_has_published_budgets_on_minatar(all_jobs: AllJobs) -> N
     budgets = {"dqn": 5_000_000, "ppo": 10_000_000, "pqn": 10_000_000}
     for name, jobs in all_jobs["minatar-full"].items():
         assert {job.spec.seed for job in jobs} == set(range(10))
-        for panel in EXPERIMENTS[name].at("minatar-full"):
+        for panel in EXPERIMENTS[name].panels_at("minatar-full"):
             if panel.algorithm in budgets:
                 assert panel.tasks == (panel.minatar or paper.MINATAR_5)
                 assert panel.steps == budgets[panel.algorithm]
         for job in jobs:
             if job.algorithm not in budgets:
                 continue
-            # All that trains is as the algorithm has it on MinAtar.
-            own = default_spec(job.algorithm, job.spec.env)
-            kept = dict.fromkeys(("learning_rate",), job.spec.algo.learning_rate)
-            assert job.spec.algo == dataclasses.replace(own.algo, **kept)
+            # Apart from the learning rate, the algorithm's settings are its own for MinAtar.
+            default = default_spec(job.algorithm, job.spec.env)
+            rate = job.spec.algo.learning_rate
+            assert job.spec.algo == dataclasses.replace(default.algo, learning_rate=rate)
 
 
 def test_experiments_share_their_runs(all_jobs: AllJobs) -> None:
@@ -156,7 +156,7 @@ def test_experiments_share_their_runs(all_jobs: AllJobs) -> None:
         assert paths["fig-simbav2"] | paths["fig-mrq"] <= paths["fig-improvements"]
 
 
-def test_every_arm_makes_an_agent(all_jobs: AllJobs, tmp_path: Path) -> None:
+def test_an_agent_is_built_for_every_arm(all_jobs: AllJobs, tmp_path: Path) -> None:
     for scale in ("smoke", "minatar"):
         arms = {}
         for jobs in all_jobs[scale].values():
@@ -208,8 +208,8 @@ def test_an_experiment_explains_itself(experiment: Experiment) -> None:
         assert len({arm.style for arm in panel.arms}) == len(panel.arms)
 
 
-def test_whatever_is_declared_is_read() -> None:
-    """Every field of the data is used by something beside its own class."""
+def test_every_field_of_the_data_is_read() -> None:
+    """Each field is used outside of its own class."""
     source = Path(paper.__file__).parents[2]
     code = "".join(path.read_text() for path in source.rglob("*.py"))
     code += Path(__file__).read_text()
@@ -222,7 +222,7 @@ def test_whatever_is_declared_is_read() -> None:
         assert bool(experiment.kde_at) == (experiment.composition == "densities")
 
 
-def test_nothing_of_the_paper_is_left_out() -> None:
+def test_every_figure_and_table_of_the_paper_is_listed() -> None:
     places = {re.match(r"\w+ \d+", e.place)[0] for e in EXPERIMENTS.values()}  # type: ignore[index]
     assert not places & set(paper.WITHOUT_RUNS)
     places |= set(paper.WITHOUT_RUNS)
@@ -241,23 +241,23 @@ def test_stated_numbers_stand_in_the_paper() -> None:
     for experiment in EXPERIMENTS.values():
         kind, number = experiment.place.replace(",", "").split()[:2]
         where = int(number) - 1
-        found = text[starts[where] : starts[where + 1]] if kind == "Figure" else tables[where]
-        assert experiment.anchor in found, experiment.name
+        source = text[starts[where] : starts[where + 1]] if kind == "Figure" else tables[where]
+        assert experiment.anchor in source, experiment.name
 
     by_name = {name: experiment.stated for name, experiment in EXPERIMENTS.items()}
-    one, two = tables[0], tables[1]
+    table_1, table_2 = tables[0], tables[1]
     for stated in by_name["table-dormancy"]:
         value = stated.value
-        told = f"({value:.2f})" if stated.measure == "dormant_fraction" else f"${value:+.0f}\\%$"
-        assert told in one
+        text_1 = f"({value:.2f})" if stated.measure == "dormant_fraction" else f"${value:+.0f}\\%$"
+        assert text_1 in table_1
     for stated in by_name["table-widening"]:
         value = stated.value
         row = stated.where.rpartition(", ")[2]
-        line = next(line for line in two.splitlines() if line.strip().startswith(row))
+        line = next(line for line in table_2.splitlines() if line.strip().startswith(row))
         column = {"dqn": 1, "simbav2": 2, "mrq": 3}[stated.algorithm]
         cell = line.split("&")[column]
         assert (f"${value:+.0f}\\%$" if stated.measure == "change" else f"{value:.2f}") in cell
-    for words in (
+    for sentence in (
         r"HR delivers over 10\% gains for DQN~\citep{mnih2013playing} and PPO",
         r"around 60\% of $\relu$ neurons",
         r"($\sim$40\% vs 60\%)",
@@ -265,7 +265,7 @@ def test_stated_numbers_stand_in_the_paper() -> None:
         "roughly 1.2x",
         r"ReDo ($\tau$=0.025)",
     ):
-        assert words in text
+        assert sentence in text
     assert redo.Config().tau == 0.025
     for task in (task.partition("/")[2] for task in paper.HUMANOID_14):
         assert rf"\texttt{{{task}}}" in tables[5]
@@ -274,43 +274,43 @@ def test_stated_numbers_stand_in_the_paper() -> None:
 def test_the_data_needs_no_torch() -> None:
     code = (
         "import sys; from hadamard.experiments import paper; paper.listing(); "
-        "[e.at(s) for e in paper.EXPERIMENTS.values() for s in paper.SCALES]; "
+        "[e.panels_at(s) for e in paper.EXPERIMENTS.values() for s in paper.SCALES]; "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_a_share_at_the_papers_scale_takes_all_that_belongs_to_the_budget_along() -> None:
+def test_a_share_at_the_papers_scale_shortens_all_intervals() -> None:
     for algorithm, name, counted in (
         ("dqn", "fig-kde", {"algo.epsilon_steps", "algo.learning_starts"}),
         ("pqn", "fig-pqn", set()),
         ("simbav2", "fig-simbav2", {"algo.learning_starts", "train.eval_every"}),
         ("mrq", "fig-mrq", {"algo.random_steps", "train.eval_every"}),
     ):
-        (whole, *_) = paper.jobs(name, "paper", "runs", seeds=1)
+        (full, *_) = paper.jobs(name, "paper", "runs", seeds=1)
         (part, *_) = paper.jobs(name, "paper", "runs", seeds=1, share=0.2)
-        assert whole.algorithm == algorithm
-        counted |= {f"train.{what}" for what in ("steps", "log_every", "health_every")}
+        assert full.algorithm == algorithm
+        counted |= {f"train.{field}" for field in ("steps", "log_every", "health_every")}
         counted |= {"train.checkpoint_every"}
-        before, after = (flattened(to_dict(job.spec)) for job in (whole, part))
+        before, after = (flattened(to_dict(job.spec)) for job in (full, part))
         assert {field for field in before if before[field] != after[field]} == {
             *counted,
             "run_dir",
         }
         for field in counted:
             assert after[field] == before[field] // 5, field
-    (least,) = paper.jobs("fig-kde", "paper", "runs", seeds=1, share=0.001)
-    assert least.spec.train.health_every == least.spec.train.health_samples
-    # What is off stays off.
+    (shortest,) = paper.jobs("fig-kde", "paper", "runs", seeds=1, share=0.001)
+    assert shortest.spec.train.health_every == shortest.spec.train.health_samples
+    # Disabled intervals stay disabled.
     (job, *_) = paper.jobs("fig-ppo", "paper", "runs", seeds=1, share=0.1)
     assert job.spec.train.eval_every == 0
 
 
 @every_scale
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
-def test_a_share_of_every_experiment_is_made_of_valid_runs(scale: str, share: float) -> None:
-    # A plan checks all that a run would be refused for.
+def test_a_share_of_every_experiment_has_valid_runs(scale: str, share: float) -> None:
+    # A plan makes all checks of a run's settings.
     runs = reproduce.plan(reproduce.Request(("all",), scale, Path("nowhere"), seeds=1, share=share))
     assert {run.job.algorithm for run in runs} == {"dqn", "ppo", "pqn", "simbav2", "mrq"}
     for run in runs:

@@ -1,4 +1,4 @@
-"""`hadamard reproduce`: which runs it trains, what it refuses, and a whole experiment."""
+"""`hadamard reproduce`: its runs, its error messages, and a complete experiment."""
 
 from __future__ import annotations
 
@@ -181,11 +181,11 @@ def test_a_share_of_the_budget_shortens_all_intervals(command: Command) -> None:
         assert after[name] == pytest.approx(0.4 * before[name])
     assert full.path.name.replace("300k", "120k") == part.path.name
     # No run ends before it begins to learn, or has diagnoses on the same observations.
-    (least, *_) = paper.jobs("fig-simbav2", "minatar", "runs", seeds=1, share=0.05)
-    assert (least.spec.train.steps, least.spec.algo.learning_starts) == (1_000, 50)
-    assert least.spec.train.health_every == least.spec.train.health_samples == 1_024
-    (least, *_) = paper.jobs("fig-mrq", "minatar", "runs", seeds=1, share=0.05)
-    assert least.spec.algo.random_steps == 50
+    (shortest, *_) = paper.jobs("fig-simbav2", "minatar", "runs", seeds=1, share=0.05)
+    assert (shortest.spec.train.steps, shortest.spec.algo.learning_starts) == (1_000, 50)
+    assert shortest.spec.train.health_every == shortest.spec.train.health_samples == 1_024
+    (shortest, *_) = paper.jobs("fig-mrq", "minatar", "runs", seeds=1, share=0.05)
+    assert shortest.spec.algo.random_steps == 50
     # A share that is still too small is named in the error.
     broken = Job("dqn", overridden(part.spec, {"train.health_every": 10}))
     with pytest.raises(ValueError, match="^--share 0.4 is too little for dqn_minatar.*: --train"):

@@ -1,4 +1,4 @@
-"""Small jobs for the sweeps' tests, and what their run folders hold."""
+"""Small jobs for the sweeps' tests, and readers of their run folders."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def newest_checkpoint(job: Job) -> int:
 
 
 def timing_rows(job: Job, last_step: int) -> list[dict[str, Any]]:
-    """Return when the rows up to a step were written; a run that started over has other times."""
+    """Return the timing rows up to a step; a run that started over has other times."""
     return [row for row in Run(job.path).rows("timing") if row["step"] <= last_step]
 
 

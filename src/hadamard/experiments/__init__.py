@@ -1,1 +1,1 @@
-"""Experiments as data."""
+"""Experiments: the paper's as data, sweeps that train runs, estimates, the benchmark, the demo."""

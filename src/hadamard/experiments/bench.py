@@ -1,4 +1,4 @@
-"""How fast training is on this machine, and where the time goes."""
+"""Measure the speed of training on this machine, and the share of each part in the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hadamard.training.start import default_spec
 from hadamard.training.trainer import Trainer
 
 PARTS = ("acting", "stepping", "learning", "greedy play", "health")
-"""The parts of the time that the table shows."""
+"""The parts of training whose shares the table shows."""
 VARIANTS = {
     "ReLU": {"net.layer": "plain", "net.activation": "relu"},
     "tanh": {"net.layer": "plain", "net.activation": "tanh"},
@@ -61,7 +61,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Timing:
-    """The steps of a measurement, and the seconds they took, in all and by part."""
+    """Steps of a measurement and their time in seconds, total and by part."""
 
     steps: int
     seconds: float
@@ -74,9 +74,9 @@ class Timing:
 
 
 def short_warm_up(algorithm: str, spec: RunSpec[Any]) -> dict[str, int]:
-    """Return settings with which an algorithm begins to learn soon.
+    """Return settings that shorten an algorithm's warm-up: its module's ``SHORT_WARM_UP``.
 
-    An algorithm with a long warm-up names them in its module, as ``SHORT_WARM_UP``.
+    Only algorithms with a long warm-up have them.
     """
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     limits: dict[str, int] = getattr(module, "SHORT_WARM_UP", {})
@@ -84,10 +84,10 @@ def short_warm_up(algorithm: str, spec: RunSpec[Any]) -> dict[str, int]:
 
 
 class TimedTraining:
-    """Training that is advanced a few seconds at a time, and timed.
+    """Training that runs a few seconds at a time, timed.
 
-    It neither diagnoses nor saves by itself. Its warm-up is over from the start: it has learned,
-    and everything that training compiles or captures as a CUDA graph is compiled and captured.
+    It neither diagnoses nor saves by itself. Construction includes the warm-up: the first update,
+    compilation and CUDA graph capture.
     """
 
     def __init__(self, algorithm: str, spec: RunSpec[Any], folder: Path) -> None:
@@ -115,16 +115,16 @@ class TimedTraining:
             self._resources = stack.pop_all()
 
     def measure(self, seconds: float) -> Timing:
-        """Train for this long, and on to the end of a rollout."""
-        spent = self.trainer.clock.seconds_by_part
-        before, first_step = dict(spent), self.trainer.step
+        """Train for at least this long, up to the end of a rollout."""
+        clock = self.trainer.clock.seconds_by_part
+        before, first_step = dict(clock), self.trainer.step
         start = time.perf_counter()
         while time.perf_counter() - start < seconds or not self.trainer.settled:
             self.trainer.advance()
         if self.trainer.device.type == "cuda":
             torch.cuda.synchronize()
         elapsed = time.perf_counter() - start
-        parts = {name: spent[name] - before.get(name, 0.0) for name in spent}
+        parts = {name: clock[name] - before.get(name, 0.0) for name in clock}
         return Timing(self.trainer.step - first_step, elapsed, parts)
 
     def diagnosis_seconds(self) -> float:
@@ -138,7 +138,7 @@ class TimedTraining:
         return sorted(times)[1]
 
     def observations(self, count: int) -> torch.Tensor:
-        """Return the environments' present observations, repeated until there are so many."""
+        """Return the environments' present observations, repeated up to this count."""
         obs = self.trainer.pipeline.obs
         return obs.repeat(-(-count // len(obs)), *[1] * (obs.dim() - 1))[:count]
 
@@ -162,7 +162,7 @@ def variant_training(
         env: The environment.
         variant: A name out of `VARIANTS`.
         device: The device to train on.
-        folder: Where its run folder goes.
+        folder: Its run folder.
         changes: Further settings, by dotted names such as ``train.compile``.
     """
     settings = {**VARIANTS[variant], "device": device, **(changes or {})}
@@ -215,7 +215,7 @@ def measure(algorithm: str, request: Bench) -> dict[str, tuple[Timing, float]]:
             for _ in range(3):
                 for variant, training in trainings.items():
                     turns[variant].append(training.measure(request.seconds))
-            # The median of three turns, in case the machine was busy with something else.
+            # The median of three turns: other programs may disturb one of them.
             return {
                 variant: (
                     sorted(turns[variant], key=lambda timing: timing.rate)[1],

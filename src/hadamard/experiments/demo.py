@@ -1,4 +1,4 @@
-"""The demo: trains tanh and tanh + HR on this machine, and writes the page that compares them."""
+"""The demo trains tanh and tanh + HR on this machine and writes a page that compares them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def demo(
 
 
 def demo_jobs(output: Path, algorithm: str, env: str, steps: int, seeds: int) -> dict[str, Job]:
-    """Return the runs by what they are called, such as "tanh + HR, seed 0"."""
+    """Return the runs by their labels, such as "tanh + HR, seed 0"."""
     base = overridden(default_spec(algorithm, env), _settings(steps))
     jobs = {}
     for seed in range(seeds):
@@ -66,7 +66,7 @@ def demo_jobs(output: Path, algorithm: str, env: str, steps: int, seeds: int) ->
 
 
 def _settings(steps: int) -> dict[str, Any]:
-    # Ten diagnoses and checkpoints: the page shows the densities of the first, middle and last.
+    # Ten diagnoses and checkpoints; the page shows the densities at the first, middle and last.
     return {
         "device": "cpu",
         "train.steps": steps,
@@ -79,12 +79,12 @@ def _settings(steps: int) -> dict[str, Any]:
 
 
 def _train(jobs: dict[str, Job], parallel: int) -> bool:
-    """Train all runs; returns whether they are finished, and raises RunError if one fails."""
-    names = {job.path: name for name, job in jobs.items()}
+    """Train all runs; return whether they are finished, raise RunError if one fails."""
+    labels = {job.path: label for label, job in jobs.items()}
     runs = list(jobs.values())
     check_jobs(runs)
     queue = Queue(runs, slots(runs, Options(jobs=parallel)), retries=0, stop_at_failure=True)
-    summary = queue.run(functools.partial(live_view, label=lambda job: names[job.path]))
+    summary = queue.run(functools.partial(live_view, label=lambda job: labels[job.path]))
     for outcome in summary.failed:
-        raise RunError(f"the demo's run {names[outcome.job.path]} failed:\n{outcome.log_tail}")
+        raise RunError(f"the demo's run {labels[outcome.job.path]} failed:\n{outcome.log_tail}")
     return not summary.interrupted and not summary.not_started

@@ -22,7 +22,7 @@ from hadamard.report.pages.paper_page import Entry, write_index, write_page
 
 @dataclass(frozen=True)
 class DrawingOptions:
-    """What the figures and tables are drawn from, and where they are written."""
+    """Sources, output folder and shading of the figures and tables."""
 
     draw: bool = False
     """Train nothing: draw from the runs that exist."""
@@ -31,14 +31,14 @@ class DrawingOptions:
     output: Path | None = None
     """Folder for the folders of the figures and tables; by default figures/ beside the runs."""
     shading: Literal["paper", "interval", "deviation", "error"] = "paper"
-    """What the shade around a curve shows.
+    """What the shaded band around a curve shows.
     paper: as in the paper; interval: the 95 % interval; deviation: the standard deviation;
     error: the standard error."""
     curves: Path | None = None
     """CSV file of other methods' curves to draw, with columns method, env, seed, step and score."""
 
     def check(self) -> None:
-        """Raise ValueError for paths that nothing can be drawn from or written to."""
+        """Raise ValueError for a path that is missing or of the wrong kind."""
         for path in self.runs:
             if not path.exists():
                 raise ValueError(f"--runs {path}: there is no such file or folder")
@@ -60,8 +60,8 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
         _draw_experiment(experiment, request, options, runs, curves, output)
         for experiment in request.experiments
     ]
-    drawn = [entry for entry in entries if entry.drawn]
-    if not drawn:
+    with_runs = [entry for entry in entries if entry.drawn]
+    if not with_runs:
         raise RunError(
             f"there are no runs of {', '.join(entry.name for entry in entries)} in "
             f"{', '.join(map(str, folders))}: train them with "
@@ -71,7 +71,7 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
         if not entry.drawn:
             command = _command(request, (entry.name,))
             print(f"{entry.name}: no runs yet; train them with `{command}`", file=sys.stderr)
-    pages = [output / entry.name / "index.html" for entry in drawn]
+    pages = [output / entry.name / "index.html" for entry in with_runs]
     if len(entries) > 1:
         pages.append(write_index(output, entries, request.scale_in_words))
     return pages
@@ -85,7 +85,7 @@ def _draw_experiment(
     curves: Sequence[ImportedCurve],
     output: Path,
 ) -> Entry:
-    """Draw one experiment, unless it has no runs."""
+    """Draw an experiment and write its page; without runs, do nothing."""
     panels = select(
         experiment,
         runs,
@@ -113,7 +113,7 @@ def _draw_experiment(
 
 
 def _read_runs(paths: Sequence[Path]) -> tuple[list[RunData], list[str]]:
-    """Return the runs in some folders, and what was wrong with others; there may be none."""
+    """Return the runs in some folders, and a message for each that cannot be read."""
     runs: list[RunData] = []
     problems: list[str] = []
     if paths:
@@ -121,7 +121,7 @@ def _read_runs(paths: Sequence[Path]) -> tuple[list[RunData], list[str]]:
             runs, problems = gather(paths)
         except RunError as error:
             problems = [str(error)]
-    return runs, problems + [problem for run in runs for problem in run.troubles]
+    return runs, problems + [trouble for run in runs for trouble in run.troubles]
 
 
 def _command(request: Request, names: Sequence[str], *flags: str) -> str:

@@ -1,8 +1,7 @@
-"""Estimate the time, memory and disk that runs would take, by short measurements on this machine.
+"""Estimate the time, memory and disk that runs take, from short measurements on this machine.
 
-Runs that differ only in what hardly changes their speed, such as the seed, are of one kind. Each
-kind is trained for a few seconds in a process of its own, and the result is kept in a file for the
-next estimate.
+Runs that differ only in settings that hardly affect speed, such as the seed, are of one kind. One
+run of each kind is trained for a few seconds in a separate process. The results are cached.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from hadamard.training.start import open_run
 MEASURED_SECONDS = 2.0
 """How long a kind of run is trained for its measurement."""
 TIME_LIMIT = 300.0
-"""Seconds after which a measurement is given up."""
-# Settings that hardly change how fast a run is.
+"""Seconds after which a measurement is stopped."""
+# Settings that hardly affect the speed of a run.
 _SAME_SPEED = ("run_dir", "seed", "env", "train.steps", "train.until", "algo.learning_rate")
 
 
 @dataclass(frozen=True)
 class LabeledJob:
-    """A run that is estimated, and the name of its variant."""
+    """A run to estimate, with the name of its variant."""
 
     label: str
     job: Job
@@ -59,19 +58,19 @@ class LabeledJob:
 
     @property
     def kind_name(self) -> str:
-        """What runs of its kind are called."""
+        """The name of its kind of runs."""
         return f"{self.job.algorithm} on {self.suite}, {self.label}"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one kind of run takes on this machine, as measured."""
+    """The measured cost of one kind of run on this machine."""
 
     steps_per_second: float
     learning_seconds: float
-    """The part of a step that is learning, which there is none of before the warm-up ends."""
+    """Seconds of learning per step; there is no learning before the warm-up ends."""
     start_seconds: float
-    """From the start of the process to the first step."""
+    """Seconds from the start of the process to the first step."""
     diagnosis_seconds: float
     evaluation_seconds: float
     saving_seconds: float
@@ -79,18 +78,18 @@ class Cost:
     """Memory of the process, without the replay."""
     gpu_memory_bytes: int
     frame_bytes: int
-    """A frame in the replay."""
+    """Size of a frame in the replay."""
     checkpoint_bytes: int
-    """A checkpoint, without the replay."""
+    """Size of a checkpoint without the replay."""
     episode_bytes_per_step: float
-    """Rows of finished episodes."""
+    """Size of the rows of finished episodes, per step."""
     log_bytes: float
-    """The rows of one log interval."""
+    """Size of the rows of one log interval."""
     diagnosis_bytes: int
     density_bytes: int
-    """The densities that are kept at a checkpoint."""
+    """Size of the densities written after a checkpoint."""
     load: float
-    """How many processes wanted to run during the measurement, this one included."""
+    """The machine's load average after the measurement."""
     date: str
 
     def seconds(self, spec: RunSpec[Any]) -> float:
@@ -125,7 +124,7 @@ def _times(steps: int, every: int) -> int:
 
 
 def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
-    """Return the lines that say what runs take, kind by kind and in all."""
+    """Return lines on the cost of runs, for each kind and in total."""
     at_a_time = options.jobs or 1
     if options.launcher == "local":
         at_a_time = min(len(runs), len(slots([run.job for run in runs], options)))
@@ -133,7 +132,7 @@ def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
     for run in runs:
         kinds.setdefault(_kind_key(run, options.threads), []).append(run)
     costs = costs_of_kinds({key: kind[0] for key, kind in kinds.items()}, options.threads)
-    lines = ["what is left takes about, by throughput measured on this machine:"]
+    lines = ["estimated cost of the remaining runs, from the throughput of this machine:"]
     seconds = disk = memory = gpu_memory = 0.0
     unknown, busy = 0, False
     for key, kind in kinds.items():
@@ -151,7 +150,7 @@ def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
         busy |= cost.load > usable_cores()
         lines.append(
             f"  {name} of {duration(kind_seconds / len(kind))} "
-            f"({_rate(cost.steps_per_second)} steps/s), {_size(largest)} memory, "
+            f"({_short_rate(cost.steps_per_second)} steps/s), {_size(largest)} memory, "
             f"{_size(max(sizes))} disk each"
         )
     if unknown < len(runs):
@@ -179,26 +178,26 @@ def _kind_key(run: LabeledJob, threads: int) -> str:
 
 
 def cache_file() -> Path:
-    """Return where measurements are kept."""
+    """Return the file in which measurements are cached."""
     folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder, "hadamard", "throughput.json")
 
 
 def costs_of_kinds(kinds: dict[str, LabeledJob], threads: int) -> dict[str, Cost | str]:
-    """Return what each kind of run takes, measured earlier or now.
+    """Return the cost of each kind of run, measured earlier or now.
 
     Args:
         kinds: One run of each kind, by the kind's key.
         threads: CPU threads of a run.
 
     Returns:
-        By the same keys, a cost, or why there is none.
+        By the same keys, a cost, or the reason why there is none.
     """
     file = cache_file()
     try:
         values: dict[str, Any] = json.loads(file.read_text())
         cached = {key: Cost(**value) for key, value in values.items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # none yet, or of another version
+    except (OSError, ValueError, TypeError, AttributeError):  # no cache, or one of another version
         cached = {}
     costs: dict[str, Cost | str] = {}
     for number, (key, run) in enumerate(kinds.items(), start=1):
@@ -219,7 +218,7 @@ def costs_of_kinds(kinds: dict[str, LabeledJob], threads: int) -> dict[str, Cost
 
 
 def measure(job: Job, threads: int = 1) -> Cost | str:
-    """Measure a run in a process of its own; returns its cost, or why it has none."""
+    """Measure a run in a separate process; returns its cost, or the reason why there is none."""
     environment = {**os.environ, **thread_variables(threads)}
     with tempfile.TemporaryDirectory() as folder:
         Run.create(folder, {"algorithm": job.algorithm, "spec": to_dict(job.spec)}).close()
@@ -255,7 +254,7 @@ def _measure_in_this_process(folder: str, seconds: float) -> None:
 
 
 def _measure(algorithm: str, spec: RunSpec[Any], folder: Path, seconds: float) -> Cost:
-    """Train for a while, then diagnose, save, and look at what has been written."""
+    """Train for some seconds, then diagnose, save, and measure the files."""
     training = TimedTraining(algorithm, _trial(spec), folder)
     try:
         trainer = training.trainer
@@ -299,15 +298,15 @@ def _measure(algorithm: str, spec: RunSpec[Any], folder: Path, seconds: float) -
 
 
 def _trial(spec: RunSpec[Any]) -> RunSpec[Any]:
-    """Return settings with which a run is as fast, and soon ready to be measured."""
+    """Return settings with the same speed and a shorter warm-up."""
     changes: dict[str, Any] = {
-        "train.steps": min(spec.train.steps, 20_000),  # hardly any replay
+        "train.steps": min(spec.train.steps, 20_000),  # hence a small replay
         "train.until": 0,
         "train.eval_every": 0,
-        "train.log_every": 100 * spec.algo.num_envs,  # seldom, and yet within a measurement
+        "train.log_every": 100 * spec.algo.num_envs,  # rarely, but at least once in a measurement
     }
     if choose_device(spec.device).type == "cpu" and hasattr(spec.algo, "minibatches"):
-        # Shorter rollouts with minibatches of the same size: as many updates a step, sooner.
+        # Shorter rollouts with minibatches of the same size: the same updates per step, sooner.
         rollout, minibatches = spec.algo.rollout_steps, spec.algo.minibatches
         divisor = math.gcd(rollout, minibatches, 8)
         changes["algo.rollout_steps"] = rollout // divisor
@@ -317,7 +316,7 @@ def _trial(spec: RunSpec[Any]) -> RunSpec[Any]:
 
 
 def _evaluation_seconds(spec: RunSpec[Any], timing: Timing, episode_steps: int) -> float:
-    """Estimate an evaluation, whose episodes are all played side by side."""
+    """Estimate the time of an evaluation; its episodes are played in parallel."""
     train = spec.train
     if not train.eval_every:
         return 0.0
@@ -349,14 +348,14 @@ def _json_size(row: dict[str, Any]) -> int:
 
 
 def _peak_memory() -> int:
-    """Return the most memory this process has had, in bytes."""
+    """Return this process's peak memory in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1_024
 
 
-def _rate(rate: float) -> str:
+def _short_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 

@@ -34,23 +34,23 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps that the run is to be trained for now are done."""
+        """Whether the run has been trained to its present horizon."""
         done = Run(self.path).done
         return done is not None and bool(done["steps"] >= self.spec.train.horizon)
 
     @property
     def name(self) -> str:
-        """The run's name in tables and logs: that of its folder."""
+        """The folder's name, which stands for the run in tables and logs."""
         return self.path.name
 
     @property
     def log(self) -> Path:
-        """File beside the folder with what the run's processes print."""
+        """File beside the folder for the output of the run's processes."""
         return self.path.with_name(f"{self.path.name}.log")
 
     @property
     def failure(self) -> Path:
-        """File beside the folder that says why the run was given up, if it was."""
+        """File beside the folder that says why the run failed for good."""
         return self.path.with_name(f"{self.path.name}.failed")
 
 
@@ -63,9 +63,9 @@ def grid(
     overrides: Mapping[str, Any] | None = None,
     base: Callable[[str], RunSpec[Any]] | None = None,
 ) -> list[Job]:
-    """Return the jobs of all environments, seeds and variants, in this order.
+    """Return a job for every environment, seed and variant; the variant varies fastest.
 
-    So the first jobs are one seed of every variant, which can be compared early.
+    The first jobs are then one seed of every variant, which can be compared early.
 
     Args:
         algorithm: The algorithm's name.
@@ -96,9 +96,9 @@ def grid(
                 if conflicts := sorted(set(changes) & set(overrides or {})):
                     raise ValueError(f"{conflicts[0]} is set by the variant {name}")
                 run_dir = Path(folder) / run_name(algorithm, env, [name], seed)
-                place = {"env": env, "seed": seed, "run_dir": str(run_dir)}
-                used = without_unused({"remedy": spec.remedy, **(overrides or {}), **changes})
-                settings = overridden(spec, {**used, **place})
+                identity = {"env": env, "seed": seed, "run_dir": str(run_dir)}
+                changed = without_unused({"remedy": spec.remedy, **(overrides or {}), **changes})
+                settings = overridden(spec, {**changed, **identity})
                 settings.check()
                 jobs.append(Job(algorithm, settings))
     return jobs

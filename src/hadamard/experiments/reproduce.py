@@ -1,4 +1,4 @@
-"""Train the runs of the paper's experiments, or say beforehand what that takes on this machine."""
+"""Train the runs of the paper's experiments, or estimate beforehand what they take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hadamard.text import counted, did_you_mean
 
 @dataclass(frozen=True)
 class Request:
-    """Which experiments are reproduced: at which scale, in which folder, and how much of them."""
+    """Which experiments are reproduced, at which scale and in which folder."""
 
     names: tuple[str, ...]
     scale: str = "smoke"
@@ -63,7 +63,7 @@ class PlannedRun(LabeledJob):
 
 
 def plan(request: Request) -> list[PlannedRun]:
-    """Return all requested runs, each once, and raise ValueError for what cannot be run."""
+    """Return all requested runs, each once; raise ValueError for settings that cannot run."""
     experiments = request.experiments
     _check_tasks(request, experiments)
     planned: dict[Path, PlannedRun] = {}
@@ -86,10 +86,10 @@ def plan(request: Request) -> list[PlannedRun]:
 
 def _check_tasks(request: Request, experiments: Sequence[paper.Experiment]) -> None:
     """Refuse a task that none of the experiments has."""
-    panels = [panel for experiment in experiments for panel in experiment.at(request.scale)]
+    panels = [panel for experiment in experiments for panel in experiment.panels_at(request.scale)]
     known = list(dict.fromkeys(task for panel in panels for task in panel.tasks))
     for name in request.tasks:
-        if not paper.chosen(known, [name]):
+        if not paper.select_tasks(known, [name]):
             hint = did_you_mean(name, [*known, *(task.partition("/")[2] for task in known)], 1)
             raise ValueError(
                 f"none of the experiments has the task {name!r}{hint or '.'} "
@@ -131,7 +131,7 @@ def train_runs(request: Request, options: Options) -> Summary:
 
 
 def dry_run(request: Request, options: Options) -> str:
-    """Return the requested runs in words, how many are finished, and what the rest takes."""
+    """Return text on the requested runs, how many are finished, and the cost of the others."""
     options.check()
     runs = plan(request)
     lines: list[str] = []
@@ -150,8 +150,8 @@ def _describe(experiment: paper.Experiment, request: Request) -> list[str]:
     """Return the lines that say which runs an experiment consists of."""
     scale = request.scale
     lines = [f"{experiment.name} ({experiment.place}) at scale {scale}: {experiment.shows}"]
-    for panel in experiment.at(scale, request.share, request.until):
-        tasks = paper.chosen(panel.tasks, request.tasks or None)
+    for panel in experiment.panels_at(scale, request.share, request.until):
+        tasks = paper.select_tasks(panel.tasks, request.tasks or None)
         if not tasks:
             continue
         seeds = panel.seeds if request.seeds is None else request.seeds

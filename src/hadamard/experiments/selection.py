@@ -1,8 +1,8 @@
-"""Which runs belong to which arm of an experiment: decided by their settings, not their names.
+"""Assign runs to the arms of an experiment by their settings, not their names.
 
-A run belongs to an arm if every setting of its experiment is the one that the arm would be run
-with now: a run with another learning rate, budget or norm never does. How far it was trained
-(``train.until``) does not matter: its schedules are those of the whole budget.
+A run belongs to an arm if all its settings are those that the arm's runs have now: a run with
+another learning rate, budget or norm does not. ``train.until`` is ignored, since the schedules
+follow the whole budget.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def select(
         settings = flattened(to_dict(job.spec))
         arms.setdefault((job.algorithm, job.spec.env), []).append((arm, settings))
     selected = {}
-    for panel in experiment.at(scale, share, until):
-        panel_tasks = paper.chosen(panel.tasks, tasks)
+    for panel in experiment.panels_at(scale, share, until):
+        panel_tasks = paper.select_tasks(panel.tasks, tasks)
         seed_limit = panel.seeds if seeds is None else seeds
         by_arm: dict[str, dict[str, list[RunData]]] = {}
         other_protocols: Counter[int] = Counter()
@@ -68,21 +68,23 @@ def select(
         ]
         if more_seeds:
             remarks.append(f"{_runs(more_seeds)} of further seeds left out: see --seeds.")
-        end = panel.until or panel.steps
-        selected_panel = panel.of(*panel.arms, tasks=tuple(panel_tasks), seeds=seed_limit)
-        selected[panel.algorithm] = PanelRuns(selected_panel, end, by_arm, remarks)
+        final_step = panel.until or panel.steps
+        selected_panel = panel.with_arms(*panel.arms, tasks=tuple(panel_tasks), seeds=seed_limit)
+        selected[panel.algorithm] = PanelRuns(selected_panel, final_step, by_arm, remarks)
     return selected
 
 
 def _arm_of(run: RunData, arms: Sequence[ArmSettings]) -> Arm | None:
-    """Return the arm whose settings are those of a run, wherever either of them stops."""
-    whole = {"train.until": 0}
-    recorded = {**run.spec, **whole}
-    return next((arm for arm, own in arms if not changed({**own, **whole}, recorded)), None)
+    """Return the arm that has a run's settings, whatever their ``train.until``."""
+    no_early_end = {"train.until": 0}
+    recorded = {**run.spec, **no_early_end}
+    return next(
+        (arm for arm, settings in arms if not changed({**settings, **no_early_end}, recorded)), None
+    )
 
 
 def _furthest(runs: Sequence[RunData]) -> list[RunData]:
-    """Return one run of each seed, ordered by seed: the run that came furthest."""
+    """Return the run with the most steps of each seed, ordered by seed."""
     by_seed: dict[int, RunData] = {}
     for run in sorted(runs, key=lambda run: run.reached):
         by_seed[run.seed] = run

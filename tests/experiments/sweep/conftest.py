@@ -27,7 +27,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture
 def start_sweep(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Sweeps in processes of their own; what a test leaves running is ended."""
+    """Start sweeps in separate processes; end those that a test leaves running."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: str | Path, **environment: str) -> subprocess.Popen[str]:

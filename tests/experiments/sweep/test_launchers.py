@@ -1,4 +1,4 @@
-"""What a sweep skips, refuses and retries."""
+"""Runs that a sweep skips, refuses and retries."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ def test_ctrl_c_saves_all_and_the_same_command_continues(
     # Nothing is lost: the checkpoint is of the last step.
     stopped = newest_checkpoint(first)
     assert stopped >= current_step(first) >= 200
-    kept = timing_rows(first, stopped)
-    again = start_sweep(*sweep_words(tmp_path, "--jobs", "1"))
+    rows = timing_rows(first, stopped)
+    continued = start_sweep(*sweep_words(tmp_path, "--jobs", "1"))
     wait_until(lambda: current_step(first) > stopped)
-    again.terminate()
-    assert again.wait(120) == INTERRUPTED
-    assert timing_rows(first, stopped) == kept
+    continued.terminate()
+    assert continued.wait(120) == INTERRUPTED
+    assert timing_rows(first, stopped) == rows
 
 
 def test_a_killed_sweep_loses_nothing(
@@ -57,18 +57,20 @@ def test_a_killed_sweep_loses_nothing(
     orphans = [training_process(job.path) for job in jobs]
     reached = [current_step(job) for job in jobs]
     assert all(orphans)
-    # The runs go on by themselves, and the next sweep waits for them instead of starting others.
-    again = start_sweep(*words)
+    # The runs go on, and the next sweep waits for their processes.
+    second = start_sweep(*words)
     wait_until(lambda: all("waiting for process" in job.log.read_text() for job in jobs))
-    wait_until(lambda: all(current_step(job) > at for job, at in zip(jobs, reached, strict=True)))
+    wait_until(
+        lambda: all(current_step(job) > step for job, step in zip(jobs, reached, strict=True))
+    )
     assert [training_process(job.path) for job in jobs] == orphans
     # One of them is killed: the sweep takes over.
     os.kill(orphans[0] or 0, signal.SIGKILL)
     wait_until(lambda: training_process(jobs[0].path) not in (None, 0, orphans[0]))
-    # A stop reaches those too that the first sweep started.
-    again.send_signal(signal.SIGINT)
-    output, _ = again.communicate(timeout=120)
-    assert again.returncode == INTERRUPTED, output
+    # A stop of the second sweep also stops the processes that the first one started.
+    second.send_signal(signal.SIGINT)
+    output, _ = second.communicate(timeout=120)
+    assert second.returncode == INTERRUPTED, output
     assert [run_state(job) for job in jobs] == ["interrupted"] * 2
     assert not any(is_alive(pid) for pid in orphans if pid)
     for job in jobs:

@@ -60,8 +60,8 @@ def test_ray_finishes_the_runs_although_workers_are_killed(
     start_sweep: Callable[..., subprocess.Popen[str]],
 ) -> None:
     jobs = jobs_in(tmp_path)
-    more = ["--launcher", "ray", "--address", cluster]
-    sweep = start_sweep(*sweep_words(tmp_path, *more, steps=STEPS))
+    options = ["--launcher", "ray", "--address", cluster]
+    sweep = start_sweep(*sweep_words(tmp_path, *options, steps=STEPS))
     pids: dict[str, tuple[int, int]] = {}
     for job in jobs:
         wait_until(lambda job=job: has_checkpoint(job) and current_step(job) >= 300)  # type: ignore[misc]
@@ -71,13 +71,14 @@ def test_ray_finishes_the_runs_although_workers_are_killed(
         os.kill(parent(child), signal.SIGKILL)
         if job is jobs[0]:  # as if the whole machine had failed
             os.kill(child, signal.SIGKILL)
-            at, kept = newest_checkpoint(job), timing_rows(job, newest_checkpoint(job))
-            assert 0 < at < STEPS
+            saved = newest_checkpoint(job)
+            rows = timing_rows(job, saved)
+            assert 0 < saved < STEPS
     output, _ = sweep.communicate(timeout=180)
     assert sweep.returncode == 0, output
     assert output.endswith("2 finished\n")
     assert attempts(jobs[0]) == 2
-    assert timing_rows(jobs[0], at) == kept
+    assert timing_rows(jobs[0], saved) == rows
     assert not any(is_alive(pid) for pair in pids.values() for pid in pair)
     assert stream_contents(jobs[0].path) == stream_contents(undisturbed.path)
     steps = [row["step"] for row in Run(jobs[1].path).rows("train")]
@@ -93,14 +94,16 @@ def test_a_killed_ray_sweep_loses_nothing_and_ctrl_c_saves(
     wait_until(lambda: all(has_checkpoint(job) and current_step(job) >= 100 for job in jobs))
     sweep.kill()
     sweep.wait()
-    again = start_sweep(*words)
+    second = start_sweep(*words)
     wait_until(lambda: all(job.log.read_text().count("=== attempt") == 2 for job in jobs))
-    # Only now: Ray may have killed a run's first process after some steps that were not saved.
+    # Read here, since Ray may have killed the first process after steps that were not saved.
     reached = [current_step(job) for job in jobs]
-    wait_until(lambda: all(current_step(job) > at for job, at in zip(jobs, reached, strict=True)))
-    again.send_signal(signal.SIGINT)
-    output, _ = again.communicate(timeout=120)
-    assert again.returncode == INTERRUPTED, output
+    wait_until(
+        lambda: all(current_step(job) > step for job, step in zip(jobs, reached, strict=True))
+    )
+    second.send_signal(signal.SIGINT)
+    output, _ = second.communicate(timeout=120)
+    assert second.returncode == INTERRUPTED, output
     assert "2 stopped and saved; run the same command again to continue" in output
     assert [run_state(job) for job in jobs] == ["interrupted"] * 2
     for job in jobs:

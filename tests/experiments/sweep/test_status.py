@@ -1,4 +1,4 @@
-"""What the files of a run say about it."""
+"""A run's state and progress, read from its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal shows of a sweep."""
+"""The display of a sweep."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_narrow_terminal_shows_fewer_columns(undisturbed: Job, tmp_path: Path)
     assert headings(60) == ["run", "state", "progress", "score"]
 
 
-def test_lines_say_what_changed(
+def test_lines_report_changes(
     undisturbed: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Sweep:

@@ -101,7 +101,7 @@ def test_a_killed_run_continues_from_its_checkpoint(tmp_path: Path, undisturbed:
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 
 
-def test_a_run_stopped_by_somebody_else_continues(tmp_path: Path, undisturbed: Job) -> None:
+def test_a_run_stopped_by_another_process_continues(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
     stopped: list[int] = []
 

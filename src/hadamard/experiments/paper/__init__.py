@@ -1,12 +1,12 @@
-"""Every experiment of the paper, as data: what it shows, what is run for it, what the paper says.
+"""Every experiment of the paper as data: what it shows, its runs, and the paper's numbers.
 
 An experiment has panels, one for each algorithm in it; a panel has arms (the variants it
-compares), tasks, seeds and a budget. `jobs` makes runs of it at one of three scales. The folder of
-a run follows from what the run is, not from the experiment that asked for it: Figure 1 and Table 2
-are made of other experiments' runs, and find them.
+compares), tasks, seeds and a budget. `jobs` returns its runs at one of the scales. A run's folder
+is named after the run's settings, not after the experiment: Figure 1 and Table 2 reuse the runs
+of other experiments.
 
-What it is made of is in `model`, the experiments themselves are in `entries`, their tasks in
-`tasks` and their sizes in `scales`. Nothing here imports torch before `jobs` is called.
+The classes are in `model`, the experiments in `entries`, their tasks in `tasks` and their sizes in
+`scales`. Nothing here imports torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ __all__ = [
     "Shading",
     "Stated",
     "arms_and_jobs",
-    "chosen",
     "find",
     "jobs",
     "listing",
     "run_name",
     "same_task",
+    "select_tasks",
 ]
 
 
 def find(name: str) -> Experiment:
-    """Return the experiment of a name, or say which there are and which is nearest."""
+    """Return an experiment by its name; the error for an unknown one suggests similar names."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     near = difflib.get_close_matches(name.lower(), EXPERIMENTS, n=3, cutoff=0.5)
@@ -96,8 +96,8 @@ def jobs(
         folder: Where runs go, under ``folder/scale``.
         seeds: How many seeds, if not as many as the scale has.
         tasks: Only these of its tasks, as ``suite/task`` or ``task``.
-        share: How much of the scale's steps a run is trained for.
-        until: Steps after which every run stops for now; its folder is the same whatever they are.
+        share: The fraction of the scale's budget of steps that a run is trained for.
+        until: Steps after which every run stops for now; its folder does not depend on them.
     """
     return [job for _, job in arms_and_jobs(experiment, scale, folder, seeds, tasks, share, until)]
 
@@ -112,23 +112,23 @@ def arms_and_jobs(
     until: int | None = None,
 ) -> list[tuple[Arm, Job]]:
     """Return the runs as `jobs` does, each with its arm."""
-    asked = find(experiment) if isinstance(experiment, str) else experiment
+    experiment = find(experiment) if isinstance(experiment, str) else experiment
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     return [
         (arm, _job(panel, arm, task, seed, Path(folder) / scale))
-        for panel in asked.at(scale, share, until)
-        for task in chosen(panel.tasks, tasks)
+        for panel in experiment.panels_at(scale, share, until)
+        for task in select_tasks(panel.tasks, tasks)
         for seed in range(panel.seeds if seeds is None else seeds)
         for arm in panel.trained
     ]
 
 
-def chosen(known: Iterable[str], asked: Sequence[str] | None) -> list[str]:
-    """Return those of the tasks that are asked for; all, if none is named."""
-    if asked is None:
-        return list(known)
-    return [task for task in known if any(same_task(task, name) for name in asked)]
+def select_tasks(tasks: Iterable[str], names: Sequence[str] | None) -> list[str]:
+    """Return the tasks that are named, with or without their suite; all if names is None."""
+    if names is None:
+        return list(tasks)
+    return [task for task in tasks if any(same_task(task, name) for name in names)]
 
 
 def same_task(task: str, name: str) -> bool:
@@ -138,8 +138,8 @@ def same_task(task: str, name: str) -> bool:
         >>> same_task("minatar/space_invaders", "Space-Invaders")
         True
     """
-    plain, asked = (word.lower().replace("_", "-") for word in (task, name))
-    return asked in (plain, plain.partition("/")[2])
+    task, name = (text.lower().replace("_", "-") for text in (task, name))
+    return name in (task, task.partition("/")[2])
 
 
 def _job(panel: Panel, arm: Arm, task: str, seed: int, folder: Path) -> Job:
@@ -150,17 +150,17 @@ def _job(panel: Panel, arm: Arm, task: str, seed: int, folder: Path) -> Job:
     changes = {**panel.overrides, **identity.variant(arm.variant), **arm.overrides}
     changes = identity.without_unused(changes)
     spec = shortened(overridden(default_spec(panel.algorithm, task), changes), panel.share)
-    place = {
+    run_settings = {
         "train.steps": panel.steps,
         "train.until": panel.until,
         "seed": seed,
         "run_dir": str(folder / run_name(panel, arm, task, seed)),
     }
-    return Job(panel.algorithm, overridden(spec, place))
+    return Job(panel.algorithm, overridden(spec, run_settings))
 
 
 def run_name(panel: Panel, arm: Arm, task: str, seed: int) -> str:
-    """Name a run after what it is, so that experiments that share it find it.
+    """Return a run's folder name, which depends on its settings alone so experiments can share it.
 
     Examples:
         >>> (panel,) = EXPERIMENTS["fig-width-lr"].panels
@@ -169,11 +169,11 @@ def run_name(panel: Panel, arm: Arm, task: str, seed: int) -> str:
     """
     changes = arm.overrides.items()
     changed = [identity.setting_words(name, value, dashes=True) for name, value in changes]
-    words = [arm.variant, *changed, _short(panel.steps)]
-    return identity.run_name(panel.algorithm, task, words, seed)
+    parts = [arm.variant, *changed, _short_number(panel.steps)]
+    return identity.run_name(panel.algorithm, task, parts, seed)
 
 
-def _short(steps: int) -> str:
+def _short_number(steps: int) -> str:
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if steps >= size and steps * 10 % size == 0:
             return f"{steps / size:g}{letter}"

@@ -1,4 +1,4 @@
-"""Every figure and table of the paper that is made of runs, with its numbers and its claims.
+"""Every figure and table of the paper that shows runs, with its numbers and its claims.
 
 Numbers are the paper's where it states them. Where it leaves something open, the choice made here
 is in the experiment's ``note``.
@@ -54,11 +54,11 @@ _SIMBA = dataclasses.replace(_SIMBA, health_aggregations=_HEALTH_IQM)
 _MRQ = Panel("mrq", VISUAL_HARD, 5, _M // 2, "per_thousand", _IQM)
 _MRQ = dataclasses.replace(_MRQ, health_aggregations=_HEALTH_IQM)
 
-DQN_FIVE = _DQN.of(RELU, TANH, TANH_NORM, TANH_HR, RELU_HR)
-PPO_THREE = _PPO.of(RELU, TANH, TANH_HR)
-PQN_THREE = _PQN.of(RELU, TANH, TANH_HR)
-SIMBA_TWO = _SIMBA.of(SIMBA, SIMBA_HR)
-MRQ_TWO = _MRQ.of(MRQ, MRQ_HR)
+DQN_FIVE = _DQN.with_arms(RELU, TANH, TANH_NORM, TANH_HR, RELU_HR)
+PPO_THREE = _PPO.with_arms(RELU, TANH, TANH_HR)
+PQN_THREE = _PQN.with_arms(RELU, TANH, TANH_HR)
+SIMBA_TWO = _SIMBA.with_arms(SIMBA, SIMBA_HR)
+MRQ_TWO = _MRQ.with_arms(MRQ, MRQ_HR)
 
 _HEALTH = ("score", "dormant_fraction", "effective_rank")
 
@@ -79,7 +79,7 @@ _TABLE_2 = (
     Stated("simbav2", SIMBA_HR, 18, _CHANGE, "Table 2, + HR", "change", SIMBA),
     Stated("simbav2", SIMBA_WIDE, 0.76, _IQM_UNIT, "Table 2, + Widen"),
     Stated("simbav2", SIMBA_WIDE, 7, _CHANGE, "Table 2, + Widen", "change", SIMBA),
-    # MR.Q's baseline is 1.00 by definition of the unit, so it is no claim.
+    # MR.Q's baseline is 1.00 by definition, so the number is no claim.
     Stated("mrq", MRQ_HR, 1.17, _RELATIVE, "Table 2, + HR", "relative", MRQ),
     Stated("mrq", MRQ_HR, 17, _CHANGE, "Table 2, + HR", "change", MRQ),
     Stated("mrq", MRQ_WIDE, 0.97, _RELATIVE, "Table 2, + Widen", "relative", MRQ),
@@ -187,9 +187,9 @@ _ALL = (
         shows="HR improves on the baselines of five algorithms in three domains",
         composition="improvements",
         panels=(
-            _DQN.of(RELU, TANH_HR),
-            _PPO.of(RELU, TANH_HR),
-            _PQN.of(RELU, TANH_HR),
+            _DQN.with_arms(RELU, TANH_HR),
+            _PPO.with_arms(RELU, TANH_HR),
+            _PQN.with_arms(RELU, TANH_HR),
             SIMBA_TWO,
             MRQ_TWO,
         ),
@@ -288,7 +288,7 @@ _ALL = (
         anchor="fig:kde_tanh_final",
         shows="densities of 16 tanh neurons of DQN on Breakout, at a tenth of training and its end",
         composition="densities",
-        panels=(_DQN.of(TANH, tasks=("atari/Breakout",), minatar=("minatar/breakout",)),),
+        panels=(_DQN.with_arms(TANH, tasks=("atari/Breakout",), minatar=("minatar/breakout",)),),
         kde_at=(0.1, 1.0),
         claims=(
             Claim(
@@ -311,7 +311,7 @@ _ALL = (
         anchor="fig:hiddenbias",
         shows="dormant tanh neurons come to give as much to the Q-values as live ones (Seaquest)",
         composition="contributions",
-        panels=(_DQN.of(TANH, tasks=("atari/Seaquest",), minatar=("minatar/seaquest",)),),
+        panels=(_DQN.with_arms(TANH, tasks=("atari/Seaquest",), minatar=("minatar/seaquest",)),),
         claims=(
             Claim(
                 "what dormant neurons give to the Q-values grows over training",
@@ -343,7 +343,7 @@ _ALL = (
         anchor="tab:dying_neurons",
         shows="HR lowers dormancy for tanh and raises it for ReLU, against p^2 and 2p - p^2",
         composition="dormancy",
-        panels=(_DQN.of(RELU, RELU_HR, TANH, TANH_HR),),
+        panels=(_DQN.with_arms(RELU, RELU_HR, TANH, TANH_HR),),
         stated=(
             *_DORMANT_RELU_TANH,
             Stated("dqn", TANH_HR, -23, "% of that without HR", "Table 1", "dormancy_change", TANH),
@@ -450,7 +450,9 @@ _ALL = (
         anchor="fig:humanoid",
         shows="MR.Q + HR on 3 visual humanoid tasks with 5 times the budget, beside DrQ-v2 and XQC",
         composition="tasks",
-        panels=(MRQ_TWO.of(MRQ, MRQ_HR, tasks=VISUAL_HUMANOID, steps=5 * _M // 2, stretch=5),),
+        panels=(
+            MRQ_TWO.with_arms(MRQ, MRQ_HR, tasks=VISUAL_HUMANOID, steps=5 * _M // 2, stretch=5),
+        ),
         columns=3,
         shading="error",
         claims=(Claim("MR.Q + HR outperforms MR.Q", "Section 5.2", "mrq", "higher", MRQ_HR, MRQ),),
@@ -466,9 +468,9 @@ _ALL = (
         shows="HR against widening with as many parameters (DQN, SimbaV2, MR.Q) and 2HR (DQN)",
         composition="widening",
         panels=(
-            _DQN.of(RELU, TANH_HR, WIDE, TWO_HR),
-            _SIMBA.of(SIMBA, SIMBA_HR, SIMBA_WIDE),
-            _MRQ.of(MRQ, MRQ_HR, MRQ_WIDE),
+            _DQN.with_arms(RELU, TANH_HR, WIDE, TWO_HR),
+            _SIMBA.with_arms(SIMBA, SIMBA_HR, SIMBA_WIDE),
+            _MRQ.with_arms(MRQ, MRQ_HR, MRQ_WIDE),
         ),
         stated=_TABLE_2,
         claims=(
@@ -512,7 +514,7 @@ _ALL = (
         anchor="fig:1024",
         shows="tanh 512 against 1024 wide, at several learning rates, and tanh + HR",
         composition="curves",
-        panels=(_DQN.of(TANH, WIDE, TANH_HR, *WIDE_RATES, yardstick=RELU),),
+        panels=(_DQN.with_arms(TANH, WIDE, TANH_HR, *WIDE_RATES, yardstick=RELU),),
         plots=(
             Plot("dqn", "score", (TANH, WIDE, TANH_HR), "(a) Performance"),
             Plot("dqn", _DORMANT, (TANH, WIDE, TANH_HR), "(b) Dormant neurons"),
@@ -542,7 +544,7 @@ _ALL = (
         anchor="fig:51_all",
         shows="PQN on 51 games: HR against CReLU and ReDo",
         composition="curves",
-        panels=(_PQN.of(RELU, TANH, TANH_HR, CRELU, REDO),),
+        panels=(_PQN.with_arms(RELU, TANH, TANH_HR, CRELU, REDO),),
         plots=(Plot("pqn", title="PQN"),),
         claims=tuple(
             Claim(f"HR is above {arm.label}", "Figure 12", "pqn", "higher", TANH_HR, arm)
@@ -618,14 +620,14 @@ _ALL = (
         anchor="fig:all_dmc_visual",
         shows="MR.Q's learning curves on all 28 tasks from pixels",
         composition="tasks",
-        panels=(MRQ_TWO.of(MRQ, MRQ_HR, tasks=VISUAL_28),),
+        panels=(MRQ_TWO.with_arms(MRQ, MRQ_HR, tasks=VISUAL_28),),
         columns=7,
         shading="error",
         note=_MRQ_NOTE,
     ),
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
-"""Every table and figure of the paper that is made of runs, by name."""
+"""Every table and figure of the paper that shows runs, by name."""
 
 WITHOUT_RUNS = {
     "Figure 5": "the layer, drawn: docs/setting.md#the-layer",
@@ -636,4 +638,4 @@ WITHOUT_RUNS = {
     "Table 5": "PQN's hyperparameters: docs/setting.md#pqns-settings",
     "Table 6": "HumanoidBench's random and target scores: docs/setting.md#humanoidbenchs-scores",
 }
-"""The others: what each is, and where the docs show it."""
+"""The other figures and tables: the subject of each, and the docs page that shows it."""

@@ -1,4 +1,4 @@
-"""What an experiment of the paper is made of: arms, panels, claims, drawings."""
+"""The classes that describe an experiment of the paper: arms, panels, claims, plots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Arm:
     variant: str
     """Its name among `identity.VARIANTS`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What it changes beyond its variant."""
+    """Settings that it changes beyond those of its variant."""
     style: int = 0
     """Its color and marker in every figure, see `draw.figures.variant_style`."""
 
@@ -33,12 +33,12 @@ class Stated:
     arm: Arm
     value: float
     unit: str
-    """In the paper's words, after the value."""
+    """The paper's words after the value."""
     where: str
     measure: str = "score"
     """Of `report.measures`, or "change" (of the score), "dormancy_change" or "time"."""
     against: Arm | None = None
-    """What a change is measured against."""
+    """The arm that a change is measured against."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ class Claim:
     """A sentence of the paper that runs can support or contradict."""
 
     text: str
-    """What is claimed, in our words."""
+    """The claim in our words."""
     where: str
     algorithm: str
     kind: Literal["higher", "lower", "equal"]
-    """Direction (of a difference) or equality."""
+    """The direction of a difference, or equality."""
     arm: Arm
     against: Arm | None = None
-    """What the arm is compared with; None: with nothing (an equality then is with 0)."""
+    """The arm it is compared with. None compares it with nothing: an equality is then with 0."""
     measure: str = "score"
     by: float = 0.0
-    """Direction: by at least how much, in percent. Equality: the margin, in percent of what the
-    arm is compared with (of measures that are shares and compared with nothing: in points).
-    Chosen before any run was made."""
+    """For a direction: the least difference, in percent. For an equality: the margin, in percent
+    of the value that the arm is compared with (in percentage points for shares that are compared
+    with nothing). Fixed before any run was trained."""
     since: float | None = None
-    """Compare the arm at the end with itself after this share of its training instead."""
+    """If set, the arm at its end is compared with itself after this share of its training."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The arms of one algorithm, and the protocol they are run under."""
+    """The arms of one algorithm, with their tasks, seeds, budget and scoring."""
 
     algorithm: str
     tasks: tuple[str, ...]
@@ -78,32 +78,32 @@ class Panel:
     """Of `estimates.AGGREGATES`, for scores: the first is drawn, all are in the table."""
     arms: tuple[Arm, ...] = ()
     yardstick: Arm | None = None
-    """An arm that is not compared, but whose runs the normalization needs."""
+    """An arm that is trained for the normalization of scores alone, and not compared."""
     stretch: int = 1
-    """How many times the usual budget ``steps`` is."""
+    """``steps`` divided by the usual budget."""
     minatar: tuple[str, ...] = ()
-    """Tasks at the MinAtar scales, if not those of the algorithm's `Setting`."""
+    """Tasks at the MinAtar scales, by default those of the algorithm's `Setting`."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What the scale changes in every run."""
+    """Settings that the scale changes in every run."""
     health_aggregations: tuple[str, ...] = ("mean",)
     """The same for dormancy and rank."""
     share: float = 1.0
-    """How much of the scale's budget ``steps`` is."""
+    """``steps`` as a fraction of the scale's budget."""
     until: int = 0
     """Steps after which every run stops for now; 0 trains them to their end."""
 
     @property
     def baseline(self) -> Arm:
-        """The arm the others are compared with: the first."""
+        """The first arm, with which the others are compared."""
         return self.arms[0]
 
     @property
     def trained(self) -> tuple[Arm, ...]:
-        """All arms there must be runs of."""
+        """All arms that runs are trained of."""
         return self.arms if self.yardstick is None else (*self.arms, self.yardstick)
 
-    def of(self, *arms: Arm, **changes: Any) -> Panel:
-        """Return the panel with these arms."""
+    def with_arms(self, *arms: Arm, **changes: Any) -> Panel:
+        """Return a copy with these arms and other changed fields."""
         return dataclasses.replace(self, arms=arms, **changes)
 
 
@@ -118,7 +118,7 @@ class Plot:
     algorithm: str
     measure: str = "score"
     arms: tuple[Arm, ...] = ()
-    """Which arms it shows; none named: all of the panel's."""
+    """The arms it shows; if empty, all of the panel's."""
     title: str = ""
     """By default the measure's name."""
 
@@ -129,36 +129,38 @@ class Experiment:
 
     name: str
     place: str
-    """Figure or table, as they are numbered in the order of the source."""
+    """The figure or table by its number in the paper."""
     anchor: str
-    """Words of the paper's source by which it is found: a label or a caption's beginning."""
+    """Text that identifies it in the paper's source: a label or the beginning of a caption."""
     shows: str
     composition: str
     """How it is drawn: a module of `report.compositions`."""
     panels: tuple[Panel, ...]
     plots: tuple[Plot, ...] = ()
-    """Of the composition "curves": its drawings, row by row."""
+    """For the composition "curves": its plots, row by row."""
     columns: int = 3
-    """Drawings in a row."""
+    """Plots in a row."""
     kde_at: tuple[float, ...] = ()
-    """When densities are shown, as shares of the budget."""
+    """When densities are shown, as fractions of the budget."""
     shading: Shading = "interval"
-    """What is shaded around curves."""
+    """What the shaded band around curves shows."""
     stated: tuple[Stated, ...] = ()
     claims: tuple[Claim, ...] = ()
     imported: tuple[str, ...] = ()
-    """Methods whose curves the paper took from elsewhere: drawn if supplied with --curves."""
+    """Methods whose curves the paper took from other work; drawn if supplied with --curves."""
     note: str = ""
-    """What the paper leaves open, and how it is settled here."""
+    """What the paper leaves open, and the choice made here."""
 
-    def at(self, scale: str, share: float = 1.0, until: int | None = None) -> tuple[Panel, ...]:
+    def panels_at(
+        self, scale: str, share: float = 1.0, until: int | None = None
+    ) -> tuple[Panel, ...]:
         """Return the panels as they are run at a scale.
 
         Args:
             scale: One of `SCALES`.
-            share: Of the scale's budget, which all schedules follow.
-            until: Steps after which every run stops, with its full-length schedules; runs that
-                are no longer than that are trained to their end.
+            share: Fraction of the scale's budget; all schedules are shortened with it.
+            until: Steps after which every run stops, with the schedules of its whole budget;
+                shorter runs are trained to their end.
         """
         if scale not in SCALES:
             raise ValueError(f"unknown scale {scale!r}; there are: {', '.join(SCALES)}")
@@ -168,8 +170,8 @@ class Experiment:
             raise ValueError(f"--until must not be negative, got {until}")
         panels = []
         for panel in self.panels:
-            sized = at_scale(panel, scale)
-            steps = max(1, round(sized.steps * share))
+            scaled = at_scale(panel, scale)
+            steps = max(1, round(scaled.steps * share))
             stop = until if until and until < steps else 0
-            panels.append(dataclasses.replace(sized, steps=steps, share=share, until=stop))
+            panels.append(dataclasses.replace(scaled, steps=steps, share=share, until=stop))
         return tuple(panels)

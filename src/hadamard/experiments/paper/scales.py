@@ -1,4 +1,4 @@
-"""The scales at which experiments are run: what replaces the paper's protocol at smaller ones."""
+"""The scales of experiments: the tasks, seeds and budgets that replace the paper's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """What replaces an algorithm's protocol at a scale that is smaller than the paper's."""
+    """The tasks, seeds and settings of an algorithm at a scale that is smaller than the paper's."""
 
     tasks: tuple[str, ...]
     seeds: int
@@ -156,7 +156,7 @@ _MINATAR: dict[str, Setting] = {
             "train.checkpoint_every": 100_000,
         },
     ),
-    # Narrow networks and small batches: what a core can update some tens of times a second.
+    # Narrow networks and small batches: tens of updates a second on one core.
     "simbav2": Setting(
         ("dmc-state/cartpole-swingup",),
         5,
@@ -177,7 +177,7 @@ _MINATAR: dict[str, Setting] = {
             "train.checkpoint_every": 2_000,
         },
     ),
-    # From state: from pixels a core makes two steps a second.
+    # From states, since a core trains at two steps a second from pixels.
     "mrq": Setting(
         ("dmc-state/cartpole-swingup",),
         5,
@@ -239,8 +239,8 @@ SCALES: dict[str, Mapping[str, Setting]] = {
     "minatar-full": _MINATAR_FULL,
     "paper": {},
 }
-"""By name: seconds a run, to see that everything works; a laptop; its games at published budgets
-and with ten seeds; as published."""
+"""By name: a test of everything in seconds a run; for a laptop; the laptop's games at published
+budgets with ten seeds; as published."""
 
 
 def at_scale(panel: Panel, scale: str) -> Panel:
@@ -253,7 +253,7 @@ def at_scale(panel: Panel, scale: str) -> Panel:
         panel,
         tasks=(panel.minatar if small else ()) or setting.tasks,
         seeds=setting.seeds,
-        # In the smoke scale a longer budget would only be waited for.
+        # The smoke scale ignores longer budgets: it only tests that everything works.
         steps=setting.steps * (panel.stretch if small else 1),
         stretch=panel.stretch if small else 1,
         normalization=setting.normalization,
@@ -270,20 +270,20 @@ _IN_STEPS = (
     "train.checkpoint_every",
     "train.eval_every",
 )
-"""What shrinks with a share of the budget; replay size and target and ReDo periods never do."""
+"""Settings that shrink with the budget; the replay's size and target and ReDo periods do not."""
 
 
 def shortened(spec: RunSpec[Any], share: float) -> RunSpec[Any]:
-    """Return a run's settings with all that belongs to its budget shortened along with it.
+    """Return a run's settings with all schedules and intervals multiplied by a share.
 
-    Diagnoses stay so far apart that each has observations of its own.
+    Diagnoses stay far enough apart that no two share observations.
     """
     from hadamard.core.config import flattened, overridden, to_dict
 
     values, changes = flattened(to_dict(spec)), {}
     for name in _IN_STEPS:
         if values.get(name):  # 0 is off
-            least = spec.train.health_samples if name == "train.health_every" else 1
-            changes[name] = max(least, round(values[name] * share))
+            minimum = spec.train.health_samples if name == "train.health_every" else 1
+            changes[name] = max(minimum, round(values[name] * share))
     shortened: RunSpec[Any] = overridden(spec, changes)
     return shortened

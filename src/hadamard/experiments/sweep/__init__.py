@@ -8,13 +8,13 @@
     supervisor.py  starts the process of one run, and starts it again if it fails
     worker.py      that process
     transfer.py    jobs as text, for that process or another machine
-    status.py      what the files of a run say: its state, its progress, who trains it
+    status.py      a run's state, progress and process, read from its files
     outcome.py     how runs and sweeps ended
-    view.py        what the terminal shows meanwhile
+    view.py        the display in the terminal
 
-All that a sweep remembers is in the run folders, and beside each a log and, once a run has failed
-for good, a note of why (`.failed`). Launching the same jobs again skips the finished runs and
-continues the others.
+The state of a sweep is in its run folders, with a log beside each and, once a run has failed for
+good, the reason (`.failed`). Launching the same jobs again skips the finished runs and continues
+the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check the jobs of a sweep, and train them with the launcher that the options name."""
+"""Check the jobs of a sweep and train them with the chosen launcher."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Summary
 
-#: Settings in which two starts of the same run may differ.
-_BOOKKEEPING = ("run_dir", "device", "train.until")
+_MAY_DIFFER = ("run_dir", "device", "train.until")
+"""Settings in which two starts of the same run may differ."""
 
 
 def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
@@ -48,7 +48,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         config = run.config
         existing = _comparable(config.get("algorithm"), config.get("spec", {}))
         requested = _comparable(job.algorithm, json.loads(json.dumps(to_dict(job.spec))))
-        # A setting that the run does not have was added since, and the run has its default.
+        # A setting that the run lacks is newer than the run, which has its default.
         changed = differences(existing, _common(requested, existing))
         if changed:
             raise RunError(
@@ -63,14 +63,14 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 
 def _comparable(algorithm: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {
-        key: {name: inner for name, inner in value.items() if f"{key}.{name}" not in _BOOKKEEPING}
+    compared = {
+        key: {name: inner for name, inner in value.items() if f"{key}.{name}" not in _MAY_DIFFER}
         if isinstance(value, Mapping)
         else value
         for key, value in spec.items()
-        if key not in _BOOKKEEPING
+        if key not in _MAY_DIFFER
     }
-    return {"algorithm": algorithm, **kept}
+    return {"algorithm": algorithm, **compared}
 
 
 def _common(requested: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[str, Any]:

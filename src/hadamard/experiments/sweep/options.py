@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RETRIES = 2
-"""How often a failed run is started again by default."""
+"""How many times a failed run is started again by default."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SlurmOptions:
     memory_gb: float | None = None
     """Memory of a Slurm job in GB; by default the cluster's own."""
     account: str | None = None
-    """Slurm account that is charged; by default your own."""
+    """Slurm account to charge; by default your own."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Options:
     threads: int = 1
     """CPU threads of each run."""
     retries: int = RETRIES
-    """How often a failed run is started again, from its last checkpoint."""
+    """How many times a failed run is started again, from its last checkpoint."""
     address: str | None = None
     """Address of the Ray cluster: host:port, ray://host:port, or auto for one on this machine.
     By default $RAY_ADDRESS; without that, a cluster is started on this machine."""

@@ -30,17 +30,17 @@ class Summary:
     finished: tuple[Job, ...] = ()
     failed: tuple[Outcome, ...] = ()
     interrupted: tuple[Job, ...] = ()
-    """Stopped and saved."""
+    """Runs that were stopped and have saved."""
     not_started: tuple[Job, ...] = ()
-    """The sweep was stopped before these began."""
+    """Runs that had not begun when the sweep was stopped."""
     queued: tuple[Job, ...] = ()
-    """Submitted to a cluster that trains them later."""
+    """Runs submitted to a cluster, which trains them later."""
     advice: str = "run the same command again to continue"
-    """How to continue where something is left to do."""
+    """How to continue if runs are left to train."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that made the sweep."""
+        """The exit code of the sweep's command."""
         if self.failed:
             return 1
         return INTERRUPTED if self.interrupted or self.not_started else 0
@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(jobs: Sequence[Job], outcomes: Mapping[Path, Outcome]) -> Summary:
-    """Sort jobs by their outcomes, which are given by run folder; those without never started."""
+    """Sort jobs by outcome, with outcomes by run folder; jobs without one never started."""
     ended = [outcomes[job.path] for job in jobs if job.path in outcomes]
     return Summary(
         finished=tuple(o.job for o in ended if o.state == "finished"),

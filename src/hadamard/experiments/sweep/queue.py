@@ -1,4 +1,4 @@
-"""The launcher of this machine: which run starts when, and on which device."""
+"""The launcher of this machine: it decides when and on which device each run starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launch_local(jobs: Sequence[Job], options: Options) -> Summary:
 
 
 def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
-    """Return the environment variables of every run that can be trained at the same time."""
+    """Return the environment variables of each slot; one run trains in a slot at a time."""
     threads = thread_variables(options.threads)
     devices = {job.spec.device for job in jobs}
     if devices <= {"cpu"}:
@@ -50,19 +50,19 @@ def visible_gpus() -> list[str]:
     import torch
 
     count = torch.cuda.device_count()
-    named = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-    return named[:count] if named else [str(i) for i in range(count)]
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return names[:count] if names else [str(i) for i in range(count)]
 
 
 class Queue:
     """Trains runs on this machine, one in each slot at a time.
 
-    Every run is a process of its own. If this process is killed the runs go on, and the next queue
+    Every run is a separate process. If this process is killed, the runs go on, and the next queue
     waits for them instead of starting them again.
 
     Args:
         jobs: The runs, in the order in which they start. Finished ones are skipped.
-        slots: For every run at a time, the environment variables of its process.
+        slots: The environment variables of each slot; there are as many runs at a time as slots.
         retries: How often a failed run is started again.
         stop_at_failure: Whether the first run that fails for good stops all others.
     """
@@ -116,7 +116,7 @@ class Queue:
         return summarize(self.jobs, self.outcomes)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Start no more runs, and ask those that are running to save and end."""
+        """Start no more runs, and ask the running ones to save and end."""
         with self._lock:
             self._stopping = True
             running = list(self.running.values())
@@ -124,7 +124,7 @@ class Queue:
             supervisor.stop(signal_number)
 
     def status(self, job: Job) -> JobStatus:
-        """Return the state of a job, and which attempt it is at."""
+        """Return a job's state and the number of its attempt."""
         with self._lock:
             if (outcome := self.outcomes.get(job.path)) is not None:
                 return JobStatus(outcome.state, outcome.attempts)

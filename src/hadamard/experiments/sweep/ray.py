@@ -1,8 +1,8 @@
 """The launcher of a Ray cluster: every run is a task, and all machines share the run folders.
 
-A task trains its run in a process of its own, as the queue of one machine does. If its worker or
-its whole machine dies, Ray starts the task elsewhere; there it waits for a process that may have
-survived, and continues from the last checkpoint.
+A task trains its run in a separate process, as the queue of one machine does. If its worker or its
+machine dies, Ray starts the task elsewhere. There it waits for a process that may have survived,
+and continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with
 from hadamard.experiments.sweep.view import JobStatus, live_view
 
 SAVING_SECONDS = 60.0
-"""How long a stopped run may take to save."""
+"""Seconds in which a stopped run must save."""
 
 
 class ClusterError(ConnectionError):
@@ -86,8 +86,8 @@ def _check_cluster(address: str, timeout: float) -> None:
             socket.create_connection((host, int(port)), timeout).close()
         except OSError as error:
             raise ClusterError(f"no Ray cluster at {address} ({error}): {advice}") from None
-    # Something listens there. Only a connection shows whether it is Ray, so another process, which
-    # can be killed, tries to connect first.
+    # Something listens there. Only a connection shows whether it is Ray, so a child process, which
+    # can be killed, connects first.
     script = (
         f"import ray; ray.init(address={address!r}, log_to_driver=False, logging_level='error')"
     )
@@ -111,7 +111,7 @@ def _check_cluster(address: str, timeout: float) -> None:
 
 def train_in_task(job_text: str, environment: dict[str, str], retries: int) -> tuple[str, int, str]:
     """Train a job's run on the machine of this task; returns the fields of its outcome."""
-    # Ray cancels a task by SIGINT, which processes in the background of a shell ignore otherwise.
+    # Ray cancels a task by SIGINT, which background processes of a shell ignore by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     supervisor = Supervisor(job_from_text(job_text), environment, retries)
     try:
@@ -203,7 +203,7 @@ class RayTasks:
             time.sleep(0.2)
 
     def status(self, job: Job) -> JobStatus:
-        """Return the status of a job; while Ray has not reported its end, its folder says it."""
+        """Return the status of a job, read from its folder until Ray has reported its end."""
         if (outcome := self.outcomes.get(job.path)) is not None:
             return JobStatus(outcome.state, outcome.attempts)
         return JobStatus("running" if run_state(job) == "running" else "waiting")

@@ -1,8 +1,8 @@
 """The launcher of a Slurm cluster, through submitit: the runs are a job array.
 
 A sweep submits its runs and returns. Launched again, it prints the state of all runs and submits
-those that ended before they finished or failed. A job near its time limit, or one that is
-preempted, saves its run and is queued again.
+those that were interrupted. A job near its time limit, or one that is preempted, saves its run and
+is queued again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with
 from hadamard.text import counted
 
 SAVING_SECONDS = 120
-"""How long before its time limit, or its preemption, a job begins to save its run."""
+"""Seconds before its time limit or preemption at which a job begins to save its run."""
 UNFINISHED_STATES = (
     "PENDING", "RUNNING", "REQUEUED", "COMPLETING", "CONFIGURING", "SUSPENDED", "RESIZING",
 )  # fmt: skip
 """States of a Slurm job that has not ended."""
 MAX_TIMEOUTS = 1_000
-"""How often a job may reach its time limit and be queued again."""
+"""How many times a job may reach its time limit and be queued again."""
 
 
 class SlurmTask:
-    """What a Slurm job runs; submitit pickles it."""
+    """The function of a Slurm job; submitit pickles it."""
 
     def __init__(self, job_text: str, environment: dict[str, str], retries: int) -> None:
         self.job_text, self.environment, self.retries = job_text, environment, retries
@@ -47,7 +47,7 @@ class SlurmTask:
         return outcome.state, outcome.attempts, outcome.log_tail
 
     def checkpoint(self) -> Any:
-        """Save, and return what the next job runs; submitit calls this before the time limit."""
+        """Save, and return the next job's function; submitit calls this before the time limit."""
         from submitit.helpers import DelayedSubmission
 
         if self.supervisor is not None:
@@ -116,8 +116,8 @@ def make_executor(folder: Path, options: Options) -> Any:
 
 
 def import_submitit() -> Any:
-    """Return the module submitit, without its changes to the logging of this process."""
-    # Otherwise it closes every logging handler there is when it is imported.
+    """Import submitit without its changes to this process's logging."""
+    # Without this variable its import closes every logging handler.
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
         import submitit
@@ -129,7 +129,7 @@ def import_submitit() -> Any:
 
 
 class Submissions:
-    """Which Slurm job trains which run: a file beside submitit's own, next to the run folders."""
+    """The Slurm job of each run, recorded in a file beside submitit's own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""What the files of a run say: its state, its progress, and which process is training it."""
+"""A run's state, its progress and the process that trains it, read from its files."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def training_process(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, and how healthy; what is not yet known is None."""
+    """A run's progress and health; unknown values are None."""
 
     step: int = 0
     rate: float | None = None
     """Steps per second since the row before last."""
     score: float | None = None
     dormant: float | None = None
-    """The fraction of dormant neurons in the last diagnosis, of the representation."""
+    """The fraction of dormant neurons of the representation in the last diagnosis."""
     rank: int | None = None
     full_rank: int | None = None
 
@@ -61,7 +61,7 @@ class Progress:
 
 
 def run_progress(path: Path) -> Progress:
-    """Read how far a run is from the last rows of its streams."""
+    """Read a run's progress from the last rows of its streams."""
     train = last_rows(path / "train.jsonl")
     if not train:
         return Progress()

@@ -21,14 +21,14 @@ from hadamard.experiments.sweep.transfer import job_to_text
 WORKER = "hadamard.experiments.sweep.worker"
 """The module that a run's process executes."""
 REFUSED = 2
-"""Exit code of a worker whose run cannot start at all: trying again would not help."""
+"""Exit code of a worker whose run cannot succeed: trying again would not help."""
 _ATTEMPT = "=== attempt "
-"""How the line begins that separates the attempts in a log."""
+"""The beginning of the line that separates attempts in a log."""
 _TAIL_LINES, _TAIL_BYTES = 20, 20_000
 
 
 class Supervisor:
-    """Keeps one run going: starts its process again until it finishes or has failed too often."""
+    """Runs the process of one run, again and again until it finishes or has failed too often."""
 
     def __init__(
         self, job: Job, environment: Mapping[str, str] | None = None, retries: int = RETRIES
@@ -52,7 +52,7 @@ class Supervisor:
                 return Outcome(job, "finished", self.attempt)
             if self._stopping:
                 return Outcome(job, "interrupted", self.attempt)
-            if exit_code == INTERRUPTED:  # stopped by somebody else, which is no failure
+            if exit_code == INTERRUPTED:  # stopped by another process: no failure
                 continue
             if exit_code == REFUSED or self.attempt > self.retries:
                 break
@@ -100,8 +100,8 @@ class Supervisor:
 def command(job: Job) -> list[str]:
     """Return the command of a job's process.
 
-    It contains the run folder and this process's number, by which a worker recognizes a run whose
-    launcher has died.
+    It contains the run folder and this process's number, which tell workers whether the launcher of
+    another worker has died.
     """
     folder = str(job.path.resolve())
     return [sys.executable, "-m", WORKER, folder, job_to_text(job), str(os.getpid())]

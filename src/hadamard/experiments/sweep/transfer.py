@@ -1,4 +1,4 @@
-"""Jobs as text, for the process or the machine that trains them."""
+"""Jobs as text, to pass them to another process or machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def job_to_text(job: Job) -> str:
 def job_from_text(text: str) -> Job:
     """Return the job that `job_to_text` wrote.
 
-    The algorithm's own settings stay plain values, so that watching a run does not import torch.
+    The algorithm's own settings stay plain values: checking them would import torch.
     """
     values = json.loads(text)
     spec: RunSpec[Any] = from_dict(RunSpec, {**values["spec"], "algo": None}, "spec")
@@ -26,5 +26,5 @@ def job_from_text(text: str) -> Job:
 
 
 def with_absolute_path(job: Job) -> Job:
-    """Return the job with the full path of its run folder, which other machines find too."""
+    """Return the job with an absolute run folder, which is valid on other machines too."""
     return replace(job, spec=replace(job.spec, run_dir=str(job.path.resolve())))

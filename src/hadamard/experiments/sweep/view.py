@@ -1,4 +1,4 @@
-"""What the terminal shows of a sweep: a live table, or plain lines where there is no terminal."""
+"""The display of a sweep: a live table on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_BETWEEN_TABLES = 0.5
 
 
 class JobStatus(NamedTuple):
-    """The state of a job in a sweep, and which attempt it is at."""
+    """A job's state in a sweep, and the number of its attempt."""
 
     state: str
     """One of running, failed, interrupted, finished and waiting."""
@@ -30,7 +30,7 @@ class JobStatus(NamedTuple):
 
 
 class Viewed(Protocol):
-    """What a view shows: jobs, and the status of each."""
+    """What a view reads: jobs, and the status of each."""
 
     jobs: list[Job]
 
@@ -44,7 +44,7 @@ View = Callable[[Any], AbstractContextManager[Show]]
 
 
 def folder_name(job: Job) -> str:
-    """Return what a job is called in views unless they are given other labels."""
+    """Return a job's default label."""
     return job.name
 
 
@@ -74,7 +74,7 @@ def live_view(sweep: Viewed, label: Callable[[Job], str] = folder_name) -> Itera
 
 
 class Lines:
-    """Prints a line whenever a job's status changes, and now and then one for each running job."""
+    """Prints a line when a job's status changes, and one for each running job every 30 seconds."""
 
     def __init__(self, sweep: Viewed, label: Callable[[Job], str] = folder_name) -> None:
         self.sweep, self.label = sweep, label
@@ -85,34 +85,34 @@ class Lines:
         print(f"{counted(len(sweep.jobs), 'run')}{already}", flush=True)
 
     def print_news(self) -> None:
-        """Print what has changed since the last call."""
-        due = time.monotonic() - self.last >= SECONDS_BETWEEN_LINES
-        if due:
+        """Print the changes since the last call."""
+        repeat = time.monotonic() - self.last >= SECONDS_BETWEEN_LINES
+        if repeat:
             self.last = time.monotonic()
         for job in self.sweep.jobs:
             status = self.sweep.status(job)
             if status != self.printed[job.path]:
                 self.printed[job.path] = status
                 attempt = f" (attempt {status.attempt})" if status.attempt > 1 else ""
-                words = [f"{status.state}{attempt}"]
+                parts = [f"{status.state}{attempt}"]
                 if status.state == "finished":
-                    words.append(describe(vars(run_progress(job.path))))
-            elif due and status.state == "running":
-                words = _progress_words(run_progress(job.path), job.spec.train.horizon)
+                    parts.append(describe(vars(run_progress(job.path))))
+            elif repeat and status.state == "running":
+                parts = _progress_parts(run_progress(job.path), job.spec.train.horizon)
             else:
                 continue
-            print(f"{self.label(job)}: {' · '.join(filter(None, words))}", flush=True)
+            print(f"{self.label(job)}: {' · '.join(filter(None, parts))}", flush=True)
 
 
-def _progress_words(progress: Progress, steps: int) -> list[str]:
-    words = [f"{progress.step:,}/{steps:,} steps"]
+def _progress_parts(progress: Progress, steps: int) -> list[str]:
+    parts = [f"{progress.step:,}/{steps:,} steps"]
     if progress.rate:
-        words.append(f"{progress.rate:,.0f}/s")
-    words.append(describe(vars(progress)))
+        parts.append(f"{progress.rate:,.0f}/s")
+    parts.append(describe(vars(progress)))
     left = progress.seconds_left(steps)
     if left is not None:
-        words.append(f"{duration(left)} left")
-    return words
+        parts.append(f"{duration(left)} left")
+    return parts
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,9 @@ COLUMNS = {
 }
 """The columns behind the label, by their headings."""
 _LEFT_OUT = ("step", "steps/s", "left", "rank", "dormant")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns that are left out on narrow terminals, in this order."""
 _LABEL_WIDTH = 36
-"""How much of a long label stays visible before columns are left out for it."""
+"""Columns are left out until this many characters of a long label fit."""
 _STYLES = {
     "running": "bold",
     "failed": "bold red",
@@ -188,7 +188,7 @@ _STYLES = {
     "finished": "green",
     "waiting": "dim",
 }
-"""The states in the order of the table's rows, and how each is printed."""
+"""The states in the order of the table's rows, with their print styles."""
 _TITLE_ORDER = ("finished", "waiting", "running", "failed", "interrupted")
 
 
@@ -199,7 +199,7 @@ def table(
 
     Args:
         sweep: The jobs and their states.
-        label: What a job is called.
+        label: Returns a job's label.
         seconds: How long the sweep has run.
         width: Columns of the terminal.
         height: Lines of the terminal.
@@ -215,12 +215,12 @@ def table(
     room = width - 2  # for the spaces at both edges
     columns = _columns_that_fit(shown, room - min(_LABEL_WIDTH, longest))
     hidden = Counter(row.status.state for row in rows[len(shown) :])
-    more = ", ".join(f"{count:,} more {state}" for state, count in hidden.items())
+    hidden_counts = ", ".join(f"{count:,} more {state}" for state, count in hidden.items())
     content = Table(
         title=_title(rows, seconds),
         title_justify="left",
         title_style="",
-        caption=f" and {more}" if more else None,
+        caption=f" and {hidden_counts}" if hidden_counts else None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -238,7 +238,7 @@ def table(
 
 
 def _shortened(label: str, width: int) -> str:
-    """Return the end of a label, which says more than its beginning: the variant and the seed."""
+    """Return the end of a label, which names the variant and the seed."""
     return label if len(label) <= width else f"…{label[-(width - 1) :]}"
 
 
@@ -263,18 +263,18 @@ def _columns_that_fit(rows: Sequence[_Row], width: int) -> list[_FilledColumn]:
 
 
 def _title(rows: Sequence[_Row], seconds: float) -> str:
-    """Return how many runs are in which state, and how long they take."""
+    """Return the number of runs in each state, the time so far and the time left."""
     counts = Counter(row.status.state for row in rows)
-    words = [f"{counts[state]:,} {state}" for state in _TITLE_ORDER if counts[state]]
-    words.append(f"{duration(seconds)} so far")
+    parts = [f"{counts[state]:,} {state}" for state in _TITLE_ORDER if counts[state]]
+    parts.append(f"{duration(seconds)} so far")
     left = _seconds_left(rows)
     if left is not None:
-        words.append(f"about {duration(left)} left")
-    return " · ".join(words)
+        parts.append(f"about {duration(left)} left")
+    return " · ".join(parts)
 
 
 def _seconds_left(rows: Sequence[_Row]) -> float | None:
-    """Estimate the time to the end of all runs, at the summed rate of those that are running."""
+    """Estimate the time to the end of all runs, at the summed rate of the running ones."""
     rate = sum(row.rate or 0.0 for row in rows)
     if not rate:
         return None

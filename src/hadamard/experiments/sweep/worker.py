@@ -1,8 +1,8 @@
 """The process of one run, which every launcher starts and restarts.
 
-It trains a new run, or continues what the run folder holds. If another process already trains
-there (one whose launcher was killed), it waits for that process and then trains the rest. So a
-run that is started twice is still trained once.
+It trains a new run or continues the one in the folder. If another process already trains there
+(its launcher was killed), it waits for that process and trains the remaining steps. A run that is
+started twice is therefore trained once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hadamard.experiments.sweep.supervisor import REFUSED, WORKER
 from hadamard.experiments.sweep.transfer import job_from_text
 
 FAILED = 1
-"""Exit code of a run that failed and may succeed when it is tried again."""
+"""Exit code of a run that failed and may succeed at the next attempt."""
 
 
 class _Stopped(BaseException):
-    """SIGTERM arrived before training began, when there is nothing to save."""
+    """SIGTERM arrived before training began; there is nothing to save."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _raise_stopped(_number: int, _frame: FrameType | None) -> None:
-    # Some libraries swallow every exception while they are imported: send the signal once more.
+    # Some libraries swallow every exception during their import: repeat the signal in a second.
     signal.alarm(1)
     raise _Stopped
 
@@ -65,8 +65,8 @@ def _send_sigterm(_number: int, _frame: FrameType | None) -> None:
 def _wait_for_others(path: Path) -> None:
     """Wait until no other process trains in the run folder.
 
-    If this process is stopped meanwhile and the other one has no launcher left, the other one is
-    stopped too: nobody else could do so.
+    If this process is stopped while it waits, it also stops the other process if that one's
+    launcher has died, since no launcher would.
     """
     announced = False
     try:
@@ -88,13 +88,13 @@ def _wait_for_others(path: Path) -> None:
 def _is_orphan(pid: int, path: Path) -> bool:
     """Tell whether a process is a worker of this machine whose launcher is gone."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:  # it runs on another machine, or this system has no /proc
+    except OSError:  # a process of another machine, or a system without /proc
         return False
     # When a launcher dies, another process becomes the parent of its runs.
     parent = status.rpartition(")")[2].split()[1]
-    return WORKER in words and str(path) in words and parent not in words
+    return WORKER in command and str(path) in command and parent not in command
 
 
 def _train(path: Path, job_text: str) -> int:
@@ -107,11 +107,11 @@ def _train(path: Path, job_text: str) -> int:
     from hadamard.training import start
     from hadamard.training.trainer import Diverged, Interrupted
 
-    # Their messages say all there is to say: they are printed without a traceback.
+    # Their messages are complete: no traceback is printed.
     explained = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
     try:
         if started:
-            # A run that is already past its new end has only to be closed there.
+            # A run that is already past its new end is closed at its present step.
             until = job.spec.train.until
             summary = start.resume(
                 str(path), until=until and max(until, start.trained_steps(Run(path)))
