@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from hadamard.report.data.runs import RunData, load
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import load
 
 Curves = dict[str, dict[int, list[float]]]
 

@@ -22,7 +22,8 @@ from matplotlib.ticker import MaxNLocator
 from scipy.stats import mannwhitneyu
 
 from hadamard.report.data import rows
-from hadamard.report.data.runs import RunData, load
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import load
 
 Groups = dict[str, list[RunData]]
 POINTS = 10

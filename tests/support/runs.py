@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core.run import Run
-from hadamard.report.data.runs import Section, load, sections
+from hadamard.report.data.runs import load
+from hadamard.report.data.sections import Section, sections
 
 BUDGET = 1000
 

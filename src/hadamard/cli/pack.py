@@ -14,8 +14,10 @@ import tyro
 from hadamard.cli.common import UserError, parse
 from hadamard.core.run import RunError
 from hadamard.report.data.fields import WrongField
+from hadamard.report.data.from_record import run_with_densities
 from hadamard.report.data.packed import SUFFIX, packed, read_packed, record_of, write_packed
-from hadamard.report.data.runs import RunData, run_paths, whole_run
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import run_paths
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _plan(folders: Sequence[Path], output: Path) -> Iterator[_Packing]:
             )
         named[name] = folder
         try:
-            run = whole_run(folder, record)
+            run = run_with_densities(folder, record)
         except WrongField as error:
             raise UserError(f"{folder} cannot be packed: {error}; leave it out") from error
         yield _Packing(run, output / f"{name}{SUFFIX}", packed(record))

@@ -12,7 +12,8 @@ import tyro
 
 from hadamard.cli.common import UserError, parse
 from hadamard.report.data.imported import ImportedCurve, read_curves
-from hadamard.report.data.runs import RunData, gather
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import gather
 from hadamard.report.pages.comparison import overview, write_comparison
 from hadamard.report.pages.full_report import write_report
 from hadamard.report.statistics.normalize import NORMALIZATIONS

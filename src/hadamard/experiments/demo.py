@@ -14,7 +14,8 @@ from hadamard.experiments.sweep.launchers import check_jobs
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.queue import Queue, slots
 from hadamard.experiments.sweep.view import live_view
-from hadamard.report.data.runs import load, sections
+from hadamard.report.data.runs import load
+from hadamard.report.data.sections import sections
 from hadamard.report.pages.comparison import write_comparison
 from hadamard.report.pages.findings import findings
 from hadamard.training.start import default_spec

@@ -16,7 +16,8 @@ from hadamard.experiments.reproduce import Request
 from hadamard.experiments.selection import select
 from hadamard.report.compositions import Drawing
 from hadamard.report.data.imported import ImportedCurve, read_curves
-from hadamard.report.data.runs import RunData, gather
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import gather
 from hadamard.report.pages.paper_page import Entry, write_index, write_page
 
 

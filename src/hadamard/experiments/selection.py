@@ -17,7 +17,7 @@ from hadamard.core.identity import changed
 from hadamard.core.run import PROTOCOL
 from hadamard.experiments import paper
 from hadamard.experiments.paper import Arm, Experiment, same_task
-from hadamard.report.data.runs import RunData
+from hadamard.report.data.run_data import RunData
 from hadamard.report.statistics.panel import PanelRuns
 
 ArmSettings = tuple[Arm, Mapping[str, Any]]

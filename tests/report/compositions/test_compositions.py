@@ -16,7 +16,8 @@ from hadamard.experiments.paper import EXPERIMENTS
 from hadamard.experiments.selection import select
 from hadamard.report import compositions
 from hadamard.report.compositions import Composed, Drawing
-from hadamard.report.data.runs import RunData, gather
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import gather
 from hadamard.report.statistics.normalize import ATARI, HUMANOID
 from hadamard.theory import predicted_dormant
 from tests.support.paper_runs import Fake, rows, write

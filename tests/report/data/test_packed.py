@@ -22,7 +22,8 @@ from tests.support.runs import measured, played_alongside, write_run
 
 pytest.importorskip("matplotlib")
 from hadamard.report.data.packed import LARGEST, packed, record_of
-from hadamard.report.data.runs import gather, load, sections
+from hadamard.report.data.runs import gather, load
+from hadamard.report.data.sections import sections
 from hadamard.report.pages.full_report import write_report
 
 SEEDS = range(3)
@@ -357,9 +358,9 @@ def test_damage_is_listed_in_the_report(
     (folder / "bad.hrun").write_bytes(b"nothing")
     assert main(["report", str(folder), "-o", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out" / "index.html").read_text()
-    mind = page[page.index('<h2 id="mind">') :]
-    assert f"{folder / 'bad.hrun'} is damaged or no packed run" in mind
-    assert "The report goes on without it." in mind
+    caveats = page[page.index('<h2 id="caveats">') :]
+    assert f"{folder / 'bad.hrun'} is damaged or no packed run" in caveats
+    assert "The report leaves it out." in caveats
     assert "1 of the runs could not be used" in capsys.readouterr().err
 
 
@@ -466,4 +467,4 @@ def test_kinds_of_scores_are_told_apart(tmp_path: Path) -> None:
         "tanh, scored by greedy games", "tanh, scored by training episodes",
     ]  # fmt: skip
     page = write_report(tmp_path / "out", found, "Kinds").read_text()
-    assert "scores are of greedy games and of training episodes, by variant" in page
+    assert "variants are scored by different games (greedy games, training episodes)" in page

@@ -26,11 +26,11 @@ def test_fast_and_slow_reading_agree(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in written))
     fast = rows.columns(path, ("step", "score"))
     assert fast.values["score"].tolist() == [2.0, -1.5e-07, 1e22]
-    assert rows._uniform(path.read_bytes(), ("step", "score")) is not None
+    assert rows._uniform_columns(path.read_bytes(), ("step", "score")) is not None
     with open(path, "a") as file:
         file.write('{"step": 301, "env": 0, "score": null, "length": 5}\n{"step": 302, "sco')
     slow = rows.columns(path, ("step", "score"))
-    assert rows._uniform(path.read_bytes(), ("step", "score")) is None
+    assert rows._uniform_columns(path.read_bytes(), ("step", "score")) is None
     np.testing.assert_array_equal(slow.values["score"], [2.0, -1.5e-07, 1e22, np.nan])
     assert slow.values["step"].tolist() == [1, 20, 300, 301]
     assert not slow.troubles  # a last line may be torn

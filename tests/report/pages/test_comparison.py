@@ -15,7 +15,8 @@ from tests.support.browser import CHROMIUM
 from tests.support.runs import measured, write_run
 
 pytest.importorskip("matplotlib")
-from hadamard.report.data.runs import RunData, load
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.runs import load
 from hadamard.report.pages import comparison
 from hadamard.report.pages.comparison import write_comparison
 

@@ -11,7 +11,8 @@ import pytest
 from tests.support.runs import measured, write_run
 
 pytest.importorskip("matplotlib")
-from hadamard.report.data.runs import load, sections
+from hadamard.report.data.runs import load
+from hadamard.report.data.sections import sections
 from hadamard.report.pages.dormancy import dormancy_table
 
 

@@ -18,7 +18,8 @@ from tests.support.report import SEEDS, TASKS, VARIANTS, check_tex, score_of, ta
 from tests.support.runs import BUDGET, measured, write_run
 
 pytest.importorskip("matplotlib")
-from hadamard.report.data.runs import gather, load, sections
+from hadamard.report.data.runs import gather, load
+from hadamard.report.data.sections import sections
 from hadamard.report.pages.full_report import write_report
 from hadamard.report.statistics.multi_task import SHOWN_AGGREGATES, combine_tasks
 

@@ -11,7 +11,8 @@ from tests.support.report import TASKS, table
 from tests.support.runs import measured, write_run
 
 pytest.importorskip("matplotlib")
-from hadamard.report.data.runs import load, sections
+from hadamard.report.data.runs import load
+from hadamard.report.data.sections import sections
 from hadamard.report.pages.full_report import write_report
 from hadamard.report.statistics.multi_task import combine_tasks, normalization_of
 

@@ -1,4 +1,4 @@
-"""Curves of other methods, from a file: drawn beside ours, and in no statistic."""
+"""Learning curves of other methods, read from a file: drawn beside ours, in no statistic."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class ImportedCurve:
     method: str
     env: str
     steps: npt.NDArray[np.float64]
-    """In agent steps, as ours."""
+    """In agent steps, like those of our runs."""
     scores: npt.NDArray[np.float64]
-    """(seeds, steps); NaN where a seed has none."""
+    """(seeds, steps); NaN where a seed has no score."""
 
 
 def read_curves(path: Path) -> list[ImportedCurve]:
     """Read a CSV with the columns method, env (suite/task), seed, step and score."""
-    found: dict[tuple[str, str], dict[tuple[str, float], float]] = {}
+    by_curve: dict[tuple[str, str], dict[tuple[str, float], float]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            if lacking := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+            if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
                 raise CurvesError(
-                    f"{path} has no column {', '.join(lacking)}: its first line must name "
+                    f"{path} has no column {', '.join(missing)}: its first line must name "
                     f"{', '.join(COLUMNS)}"
                 )
             for row in rows:
-                points = found.setdefault((row["method"], row["env"]), {})
+                points = by_curve.setdefault((row["method"], row["env"]), {})
                 points[row["seed"], float(row["step"])] = float(row["score"])
     except (OSError, UnicodeDecodeError) as error:
         raise CurvesError(f"{path} cannot be read: {error}") from error
@@ -51,9 +51,9 @@ def read_curves(path: Path) -> list[ImportedCurve]:
             f"{path}, line {rows.line_num}: step and score must be numbers, got "
             f"{row['step']!r} and {row['score']!r}"
         ) from None
-    if not found:
+    if not by_curve:
         raise CurvesError(f"{path} holds no curve: there is no row under its first line")
-    return [_curve(method, env, points) for (method, env), points in found.items()]
+    return [_curve(method, env, points) for (method, env), points in by_curve.items()]
 
 
 def _curve(method: str, env: str, points: dict[tuple[str, float], float]) -> ImportedCurve:

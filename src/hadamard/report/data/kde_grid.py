@@ -1,4 +1,4 @@
-"""The data of a grid of densities: what the diagnosis hands to the figures."""
+"""The data of a figure with one small density per neuron."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class KdeGrid:
 
     neurons: npt.NDArray[np.int64]
     places: npt.NDArray[np.float64]
-    """Where the density is evaluated, (neurons, points)."""
+    """The places at which the density is known, (neurons, points)."""
     density: npt.NDArray[np.float64]
     dormant: npt.NDArray[np.bool_]
     bounded: bool

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hadamard.core import discover, identity
+from hadamard.report.data.run_data import RunData
 from hadamard.report.measures import SCORES
-
-if TYPE_CHECKING:
-    from hadamard.report.data.runs import RunData
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -25,10 +23,10 @@ def algorithm_name(algorithm: str) -> str:
 
 
 def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
-    """Return the runs with labels, and messages about runs that are given twice.
+    """Return the runs with labels, and messages about copies of one run.
 
     Runs with one label count as seeds of one experiment. So a label also says how its runs differ
-    from others of the same variant, and a seed that is given twice is kept once.
+    from others of the same variant, and of several copies of a run one is used.
     """
     norms: dict[str, set[str]] = {}
     for run in runs:
@@ -37,7 +35,7 @@ def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
     by_variant: dict[tuple[str, str, str], list[RunData]] = {}
     for run, variant in zip(runs, variants, strict=True):
         by_variant.setdefault((run.algorithm, variant, run.env), []).append(run)
-    # A difference on one environment is named on all, so that a variant has one label.
+    # A difference on one environment is named on all of them, so that a variant has one label.
     differing: dict[tuple[str, str], dict[str, None]] = {}
     for (algorithm, variant, _), group in by_variant.items():
         names = identity.differing([run.spec for run in group])
@@ -59,17 +57,17 @@ def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
             label += f", protocol {run.protocol}"
         key = (run.algorithm, run.env, label, run.seed)
         copies.setdefault(key, []).append(dataclasses.replace(run, label=label))
-    kept = {key: _furthest(runs_of_key) for key, runs_of_key in copies.items()}
-    repeated = [
-        f"{copy.path} is the same run as {kept[key].path} ({copy.label}, seed {copy.seed}), which "
+    used = {key: _furthest(copies_of_run) for key, copies_of_run in copies.items()}
+    messages = [
+        f"{copy.path} is the same run as {used[key].path} ({copy.label}, seed {copy.seed}), which "
         "is kept: leave one of them out"
-        for key, runs_of_key in copies.items()
-        for copy in runs_of_key
-        if copy is not kept[key]
+        for key, copies_of_run in copies.items()
+        for copy in copies_of_run
+        if copy is not used[key]
     ]
-    return list(kept.values()), repeated
+    return list(used.values()), messages
 
 
 def _furthest(copies: Sequence[RunData]) -> RunData:
-    """Return the finished one of some copies of a run, or the one that came furthest."""
+    """Return the copy of a run that is finished or, if none is, has the most steps."""
     return max(copies, key=lambda run: (run.finished, run.reached))

@@ -1,7 +1,7 @@
-"""Packed runs: a run's record as one small file, compressed JSON with a format and a checksum.
+"""Packed runs: a run's record in one small file of compressed JSON.
 
-Two lines, as `zcat` shows them: a head (format, schema, checksum of the second line) and the
-record, with the densities that figures show.
+It has two lines, as `zcat` shows: a head (format, schema, checksum of the second line) and the
+record, which includes the densities that figures show.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import Any
 
 from hadamard.core import renamed
 from hadamard.core.run import Run, RunError, sync_folder
-from hadamard.report.data.thin import Record, thinned, thinned_densities
+from hadamard.report.data.densities import thinned_densities
+from hadamard.report.data.thin import Record, thinned
 
 SUFFIX = ".hrun"
 FORMAT = "hadamard packed run"
 SCHEMA = 2
-"""Increases when a reader of the old schema would read the new one wrong, or not at all.
+"""It rises when a reader of the old schema would misread the new one, or could not read it.
 
-1 has settings under names that `core.renamed` knows, and is still read.
+Schema 1 has settings under old names, which `core.renamed` translates, and is still read.
 """
 LARGEST = 32 * 2**20
-"""The most bytes a packed run may have, compressed or not: they are a thousandth of it."""
+"""The most bytes of a packed run, compressed or not; most have a thousandth of it."""
 _GZIP = 31  # zlib's name for a gzip container
 
 
@@ -35,7 +36,7 @@ def record_of(folder: Path) -> Record:
     """Read a run's folder as the record that is packed."""
     record = thinned(Run.open(folder))
     record["densities"] = thinned_densities(folder, record["spec"]["train.steps"])
-    # The file may go anywhere; where the folder was says nothing there.
+    # The file may be moved anywhere, so it does not name the folder.
     record["troubles"] = [
         trouble.replace(str(folder), record["name"]) for trouble in record["troubles"]
     ]
@@ -57,7 +58,7 @@ def _line(value: Any) -> bytes:
 def read_packed(path: Path) -> Record:
     """Read a packed run; its fields are checked by whoever uses them."""
     try:
-        # Not to wait for a pipe; what a link given by name points to is read.
+        # O_NONBLOCK: opening a pipe would wait for a writer. A link named by the user is followed.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RunError(f"{path} is not a file: name a packed run or a run's folder")
@@ -103,7 +104,7 @@ def unpacked(data: bytes, path: Path) -> Record:
 
 
 def _object(line: bytes) -> Record | None:
-    """Return a line's JSON object; None if it is none."""
+    """Return the JSON object in a line; None if there is none."""
     try:
         value = json.loads(line, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -116,7 +117,7 @@ def _refuse(constant: str) -> None:
 
 
 def write_packed(path: Path, data: bytes) -> None:
-    """Write a packed run whole or not at all; a link in the file's place is replaced."""
+    """Write a packed run completely or not at all; a link in its place is replaced."""
     part = path.with_name(f".{path.name}.part")
     with contextlib.suppress(FileNotFoundError):
         part.unlink()  # left by a crash

@@ -1,26 +1,29 @@
 """The rows of a run's streams as columns of numbers, read fast and in spite of damage.
 
-A report reads millions of rows and of each only two numbers. Rows that are all written alike, as
-those of training are, differ only in the characters that numbers are made of. That is checked for
-the whole file at once, and then the file without its names is one table of numbers. Whatever does
-not pass is read line by line, and what cannot be read is left out and told.
+A report reads millions of rows, and only two numbers of each. Rows that are all written alike, as
+those of training are, differ only in the characters that numbers consist of. That is checked for
+a file at once; the file without its names is then one table of numbers. Any other file is read
+line by line; what cannot be read is left out, and reported.
 """
 
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from hadamard.core.run import Run
+from hadamard.report.data.numbers import LARGEST, is_number
+from hadamard.report.data.series import FloatArray
+from hadamard.text import counted
 
-_OF_NUMBERS = b"0123456789.+-eE"
-_ONLY_NUMBERS = bytes(byte if byte in _OF_NUMBERS else 32 for byte in range(256))
-_TOLD = 3
+_NUMBER_BYTES = b"0123456789.+-eE"
+_BLANK_OTHERS = bytes(byte if byte in _NUMBER_BYTES else 32 for byte in range(256))
+_MOST_NAMED_LINES = 3
 _CHUNK = 1 << 16
 
 
@@ -39,39 +42,49 @@ class Rows(NamedTuple):
     troubles: list[str]
 
 
+def stream_path(run: Run, name: str, troubles: list[str]) -> Path | None:
+    """Return a stream's path; None if there is none, or something else in its place."""
+    path = run.path / f"{name}.jsonl"
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        troubles.append(f"{path} is a link or no plain file, which is not followed")
+        return None
+    return path
+
+
+def is_step(value: object) -> bool:
+    """Tell whether a value can be the step of a row."""
+    return is_number(value) and 0 <= value <= LARGEST
+
+
 def columns(path: Path, names: Sequence[str]) -> Columns:
     """Read fields of all rows of a stream; rows that lack one of them are left out."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        data = b""
-    data = data[: data.rfind(b"\n") + 1]  # without a last line that is being written, or torn
+    data = _complete_lines(path)
     if not data:
         return Columns({name: np.empty(0) for name in names}, [])
-    table = _uniform(data, names)
+    table = _uniform_columns(data, names)
     if table is not None:
         return Columns(table, [])
-    rows, troubles = _parsed(path, data.split(b"\n")[:-1])
-    kept = {name: np.empty(0) for name in names}
-    sound = [row for row in rows if all(_is_number(row.get(name, "")) for name in names)]
-    for name in names:
-        if any(name not in row for row in rows):
-            troubles.append(f"a row of {path} lacks {name!r}")
-        # numpy turns None, the null of a value that is not finite, into NaN.
-        kept[name] = np.array([row[name] for row in sound], dtype=np.float64)
-    if len(sound) < len(rows) and not any("lacks" in trouble for trouble in troubles):
-        troubles.append(f"{_counted(len(rows) - len(sound))} of {path} has something else than "
-                        f"numbers as {' and '.join(names)}")  # fmt: skip
-    return Columns(kept, troubles)
+    parsed, troubles = _parsed(path, data)
+    usable = [row for row in parsed if all(_is_number_or_null(row.get(name, "")) for name in names)]
+    lacking = [name for name in names if any(name not in row for row in parsed)]
+    troubles += [f"a row of {path} lacks {name!r}" for name in lacking]
+    if len(usable) < len(parsed) and not lacking:
+        count = len(parsed) - len(usable)
+        amount = "one row" if count == 1 else counted(count, "row")
+        fields = " and ".join(names)
+        troubles.append(f"{amount} of {path} has something else than numbers as {fields}")
+    # numpy turns None, the null of a value that is not finite, into NaN.
+    values = {name: np.array([row[name] for row in usable], dtype=np.float64) for name in names}
+    return Columns(values, troubles)
 
 
 def rows(path: Path) -> Rows:
     """Read all rows of a stream that can be read."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return Rows([], [])
-    return _parsed(path, data[: data.rfind(b"\n") + 1].split(b"\n")[:-1])
+    return _parsed(path, _complete_lines(path))
 
 
 def last_row(path: Path) -> dict[str, Any]:
@@ -80,19 +93,19 @@ def last_row(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
     except FileNotFoundError:
         return {}
-    want = _CHUNK
+    amount = _CHUNK
     while True:
         with open(path, "rb") as file:
-            file.seek(max(0, size - want))
-            data = file.read(min(want, size))
+            file.seek(max(0, size - amount))
+            data = file.read(min(amount, size))
         lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
-        for line in reversed(lines if want >= size else lines[1:]):
+        for line in reversed(lines if amount >= size else lines[1:]):
             row = _row(line)
             if row is not None:
                 return row
-        if want >= size:
+        if amount >= size:
             return {}
-        want *= 8
+        amount *= 8
 
 
 def first_row(path: Path, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -108,61 +121,68 @@ def first_row(path: Path, accept: Callable[[dict[str, Any]], bool]) -> dict[str,
     return {}
 
 
-def _uniform(data: bytes, names: Sequence[str]) -> dict[str, FloatArray] | None:
+def _complete_lines(path: Path) -> bytes:
+    """Return a file without a last line that is torn or still being written."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _uniform_columns(data: bytes, names: Sequence[str]) -> dict[str, FloatArray] | None:
     """Return columns of rows that are written alike and have numbers only; None if they do not."""
     first = data[: data.index(b"\n") + 1]
     row = _row(first)
-    if row is None or not all(map(_is_number, row.values())) or None in row.values():
+    if row is None or not all(map(_is_number_or_null, row.values())) or None in row.values():
         return None
     count = data.count(b"\n")
-    if data.translate(None, _OF_NUMBERS) != first.translate(None, _OF_NUMBERS) * count:
+    if data.translate(None, _NUMBER_BYTES) != first.translate(None, _NUMBER_BYTES) * count:
         return None
-    words = data.translate(_ONLY_NUMBERS).split()  # the numbers, and what is left of the names
-    width = len(first.translate(_ONLY_NUMBERS).split())
+    words = data.translate(_BLANK_OTHERS).split()  # numbers, and what is left of the names
+    width = len(first.translate(_BLANK_OTHERS).split())
     if len(words) != width * count:
         return None
-    found = {}
+    table = {}
     for name in names:
-        at = first.find(f'"{name}": '.encode())
-        if at < 0:
+        position = first.find(f'"{name}": '.encode())
+        if position < 0:
             return None
-        place = len(first[: at + len(name) + 4].translate(_ONLY_NUMBERS).split())
+        column = len(first[: position + len(name) + 4].translate(_BLANK_OTHERS).split())
         try:
-            found[name] = np.array(list(map(float, words[place::width])))
+            table[name] = np.array(list(map(float, words[column::width])))
         except ValueError:
             return None
-    return found
+    return table
 
 
-def _parsed(path: Path, lines: Sequence[bytes]) -> Rows:
-    found, damaged = [], []
-    for number, line in enumerate(lines, start=1):
+def _parsed(path: Path, data: bytes) -> Rows:
+    """Parse complete lines one by one."""
+    parsed, damaged = [], []
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         row = _row(line)
         if row is None:
             damaged.append(number)
         else:
-            found.append(row)
+            parsed.append(row)
     if not damaged:
-        return Rows(found, [])
-    which = ", ".join(map(str, damaged[:_TOLD])) + (", ..." if len(damaged) > _TOLD else "")
-    lines_word = "line" if len(damaged) == 1 else "lines"
-    verb = "is" if len(damaged) == 1 else "are"
-    return Rows(found, [f"{lines_word} {which} of {path} {verb} damaged"])
+        return Rows(parsed, [])
+    numbers = ", ".join(map(str, damaged[:_MOST_NAMED_LINES]))
+    numbers += ", ..." if len(damaged) > _MOST_NAMED_LINES else ""
+    noun, verb = ("line", "is") if len(damaged) == 1 else ("lines", "are")
+    return Rows(parsed, [f"{noun} {numbers} of {path} {verb} damaged"])
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a row, which has a step; None if it is none."""
     try:
         row = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(row, dict) or row.get("step") is None or not _is_number(row["step"]):
-        return None  # every row has its step
-    return row
+    if not isinstance(row, dict) or row.get("step") is None:
+        return None
+    return row if _is_number_or_null(row["step"]) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number_or_null(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _counted(amount: int) -> str:
-    return "one row" if amount == 1 else f"{amount:,} rows"

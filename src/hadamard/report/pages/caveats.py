@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hadamard.core.identity import VARIANT
+from hadamard.core.identity import VARIANT, changed
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import RunData, Section, Variant, changed
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import Section, Variant
 from hadamard.report.measures import SCORES
 from hadamard.report.pages.findings import limits
 from hadamard.text import counted

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hadamard.report.data.runs import RunData, Section, Variant, sections
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import Section, Variant, sections
 from hadamard.report.draw import figures
 from hadamard.report.draw.figures import Curve, Panel, VariantStyle
 from hadamard.report.draw.svg import inline_figure

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import FloatArray, Section
+from hadamard.report.data.sections import Section
+from hadamard.report.data.series import FloatArray
 from hadamard.report.measures import percent
 from hadamard.report.pages.tables import Table, estimate_text
 from hadamard.report.statistics.dormancy import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hadamard.core.identity import is_variant_setting
-from hadamard.report.data.runs import Section, Variant, changed, incomparable
+from hadamard.core.identity import changed, is_variant_setting
+from hadamard.report.data.sections import Section, Variant, incomparable
 from hadamard.report.measures import HEALTH, MEASURES, Measure
 from hadamard.report.statistics.difference import Difference, difference
 from hadamard.report.statistics.estimates import report_generator

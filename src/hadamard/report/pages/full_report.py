@@ -14,7 +14,9 @@ import numpy as np
 
 from hadamard.report.data.imported import ImportedCurve
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import FloatArray, RunData, sections
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import sections
+from hadamard.report.data.series import FloatArray
 from hadamard.report.draw import charts, figures
 from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle

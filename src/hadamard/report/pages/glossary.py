@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hadamard.report.data.runs import RunData
+from hadamard.report.data.run_data import RunData
 from hadamard.report.measures import SCORES
 from hadamard.report.statistics.aggregates import AGGREGATES
 from hadamard.report.statistics.difference import TASKS_TO_RESAMPLE

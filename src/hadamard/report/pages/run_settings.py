@@ -9,7 +9,8 @@ from typing import Any
 
 from hadamard.core.config import flattened
 from hadamard.core.identity import PLACE
-from hadamard.report.data.runs import RunData, Section
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import Section
 from hadamard.report.pages.document import columns_html, terms_html
 
 # The settings of the training loop that change the results.

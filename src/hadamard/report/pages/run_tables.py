@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import RunData, Section
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import Section
 from hadamard.report.measures import HEALTH, MEASURES, SCORES, number
 from hadamard.report.pages.run_settings import command
 from hadamard.report.pages.tables import Table, estimate_text

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from hadamard import __version__
 from hadamard.report.data.kde_grid import KdeGrid
-from hadamard.report.data.runs import RunData, Section
+from hadamard.report.data.run_data import RunData
+from hadamard.report.data.sections import Section
 from hadamard.report.draw import figures
 from hadamard.report.draw.figures import VariantStyle
 from hadamard.report.measures import MEASURES, PART_SHARES, PARTS, SCORES, ScoreKind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hadamard.report.data.runs import FloatArray
+from hadamard.report.data.series import FloatArray
 from hadamard.report.statistics.difference import Unit, difference, level
 from hadamard.report.statistics.estimates import Estimate, report_generator
 from hadamard.report.statistics.judgement import (

@@ -11,7 +11,8 @@ import numpy as np
 
 from hadamard.core.identity import ordinary
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.data.runs import FloatArray, Section, Variant, incomparable
+from hadamard.report.data.sections import Section, Variant, incomparable
+from hadamard.report.data.series import FloatArray
 from hadamard.report.statistics import estimates as stats
 from hadamard.report.statistics import normalize as scales
 from hadamard.report.statistics.aggregates import AGGREGATES

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hadamard.report.data.runs import RunData
+from hadamard.report.data.run_data import RunData
 from hadamard.report.data.series import FloatArray, Series
 from hadamard.report.measures import MEASURES
 from hadamard.report.statistics import estimates
