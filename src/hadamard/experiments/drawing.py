@@ -60,7 +60,7 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
         _draw_experiment(experiment, request, options, runs, curves, output)
         for experiment in request.experiments
     ]
-    drawn = [entry for entry in entries if entry.drawn]
+    drawn = [entry for entry in entries if entry.has_runs]
     if not drawn:
         raise RunError(
             f"there are no runs of {', '.join(entry.name for entry in entries)} in "
@@ -68,7 +68,7 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
             f"`{_command(request, request.names)}`, or name other folders with --runs"
         )
     for entry in entries:
-        if not entry.drawn:
+        if not entry.has_runs:
             command = _command(request, (entry.name,))
             print(f"{entry.name}: no runs yet; train them with `{command}`", file=sys.stderr)
     pages = [output / entry.name / "index.html" for entry in drawn]
@@ -98,7 +98,7 @@ def _draw_experiment(
     # With --tasks, an algorithm may have no task left.
     panels = {name: data for name, data in panels.items() if data.panel.tasks}
     if not any(data.labels for data in panels.values()):
-        return Entry(experiment.name, experiment.place, experiment.shows, Counter(), drawn=False)
+        return Entry(experiment.name, experiment.place, experiment.shows, Counter(), has_runs=False)
     tasks = [task for data in panels.values() for task in data.panel.tasks]
     shown_curves = [
         curve
