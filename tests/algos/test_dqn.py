@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.agents import made, sent, settings
+from tests.support.agents import make_agent_and_envs, record_batches, settings
 from tests.support.formulas import HandAdam, exact, flat, forward, vector_agent
 
 
@@ -42,7 +42,7 @@ def test_dqn_learns_when_it_is_time() -> None:
         "algo.update_period": 4,
         "algo.target_period": 10,
     }
-    agent, played = made("dqn", settings("dqn", "both", changes))
+    agent, played = make_agent_and_envs("dqn", settings("dqn", "both", changes))
     assert isinstance(agent.network, torch.nn.Module)
     copies: list[int] = []
     load = agent.target.load_state_dict
@@ -51,7 +51,7 @@ def test_dqn_learns_when_it_is_time() -> None:
     )
     learned: list[int] = []
     agent.after_update = lambda updates, obs: learned.append(agent.counters["steps"])
-    sent(agent, played, 50)
+    record_batches(agent, played, 50)
     assert learned == [24, 28, 32, 36, 40, 44, 48]
     assert copies == [30, 40, 50]
     assert agent.counters["updates"] == 7

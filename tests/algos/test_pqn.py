@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.agents import made, sent, settings
+from tests.support.agents import make_agent_and_envs, record_batches, settings
 from tests.support.formulas import HandAdam, clipped, exact, flat, forward, vector_agent
 
 
@@ -34,7 +34,9 @@ def test_pqns_update_is_the_formula(largest: float) -> None:
 
 def test_pqns_last_update_has_a_rate_where_rollouts_do_not_divide_the_steps() -> None:
     changes = {"algo.num_envs": 4, "algo.rollout_steps": 5, "algo.minibatches": 2}
-    agent: Any = made("pqn", settings("pqn", "both", {**changes, "train.steps": 90}))[0]
+    agent: Any = make_agent_and_envs(
+        "pqn", settings("pqn", "both", {**changes, "train.steps": 90})
+    )[0]
     agent.counters["updates"] = agent.total_updates - 1  # of the fifth rollout, at step 100
     assert agent.total_updates == 20
     assert agent.learning_rate() == pytest.approx(agent.config.learning_rate / 20)
@@ -49,7 +51,7 @@ def test_pqns_exploration_falls_from_rollout_to_rollout() -> None:
         "algo.epsilon_final": 0.2,
         "train.steps": 200,
     }
-    agent, played = made("pqn", settings("pqn", "both", changes))
+    agent, played = make_agent_and_envs("pqn", settings("pqn", "both", changes))
     seen: list[float] = []
     act = agent.act
 
@@ -58,7 +60,7 @@ def test_pqns_exploration_falls_from_rollout_to_rollout() -> None:
         return act(obs, step)
 
     agent.act = act_and_note  # type: ignore[method-assign]
-    sent(agent, played, 50)
+    record_batches(agent, played, 50)
     # Half of 10 rollouts, 5 steps each.
     of_rollouts = [1.0, 0.84, 0.68, 0.52, 0.36, *[0.2] * 5]
     assert seen == pytest.approx([epsilon for epsilon in of_rollouts for _ in range(5)])

@@ -13,7 +13,7 @@ from hadamard.core.types import Agent, EnvSpec, Step
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
 from hadamard.training.setup import make_agent
-from tests.support.agents import ALGORITHMS, made, play, settings
+from tests.support.agents import ALGORITHMS, make_agent_and_envs, play, settings
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def trained(
 ) -> Agent:
     """Train without a run folder."""
     spec = settings(algorithm, task, changes)
-    agent, played = made(algorithm, spec)
+    agent, played = make_agent_and_envs(algorithm, spec)
     if prepare is not None:
         prepare(agent)
     play(agent, played, spec.train.steps // agent.num_envs)

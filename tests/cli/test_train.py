@@ -13,7 +13,7 @@ from hadamard.cli.train import spec_from
 from hadamard.core import discover
 from hadamard.core.run import Run
 from hadamard.training import start
-from tests.support.commands import Command, kept, small, spoken
+from tests.support.commands import Command, checkpoint_names, small, spoken
 
 ALGORITHMS = discover.names("hadamard.algos")
 
@@ -187,7 +187,7 @@ def test_the_default_folder_is_named_after_the_settings(
     start = "ppo_probe-both_hadamard_relu_redo"
     named = {f"{start}_steps-2048_tensorboard-False_seed5"}
     named |= {f"{start}_gamma-0.9_steps-3072_tensorboard-False_seed5"}
-    found = {path.name for path in Path("runs").iterdir() if kept(path)}
+    found = {path.name for path in Path("runs").iterdir() if checkpoint_names(path)}
     assert named < found
     (summed,) = found - named  # too much to tell
     assert re.fullmatch(start + "_[0-9a-f]{8}_seed5", summed)

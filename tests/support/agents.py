@@ -52,29 +52,31 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 def settings(algorithm: str, task: str, changes: Mapping[str, Any] = {}) -> RunSpec[Any]:
-    quick = {**QUICK.get(algorithm, {}), "net.width": 32, "train.greedy_envs": 0}
+    small = {**QUICK.get(algorithm, {}), "net.width": 32, "train.greedy_envs": 0}
     spec = start.default_spec(algorithm, f"probe/{task}")
-    changed: RunSpec[Any] = overridden(spec, {**quick, **changes})
+    changed: RunSpec[Any] = overridden(spec, {**small, **changes})
     return changed
 
 
-def made(algorithm: str, spec: RunSpec[Any], device: torch.device = CPU) -> tuple[Agent, Any]:
-    played = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
-    return make_agent(algorithm, spec, played, device), played
+def make_agent_and_envs(
+    algorithm: str, spec: RunSpec[Any], device: torch.device = CPU
+) -> tuple[Agent, Any]:
+    env = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
+    return make_agent(algorithm, spec, env, device), env
 
 
-def play(agent: Agent, played: Any, steps: int) -> None:
-    obs = played.reset()
+def play(agent: Agent, env: Any, steps: int) -> None:
+    obs = env.reset()
     agent.begin(obs)
     for i in range(steps):
         action, extra = agent.act(obs, i * agent.num_envs)
-        step = played.step(action)
+        step = env.step(action)
         agent.observe(obs, action, extra, step)
         obs = step.obs
 
 
-def sent(agent: Any, played: Any, steps: int) -> list[tuple[Tensor, ...]]:
-    """Let an agent play and return what it learns from, update by update."""
+def record_batches(agent: Any, env: Any, steps: int) -> list[tuple[Tensor, ...]]:
+    """Let an agent play and return the batch of each of its updates."""
     batches: list[tuple[Tensor, ...]] = []
     learn = agent.learn
 
@@ -83,6 +85,6 @@ def sent(agent: Any, played: Any, steps: int) -> list[tuple[Tensor, ...]]:
         return learn(*inputs)
 
     agent.learn = recording
-    play(agent, played, steps)
+    play(agent, env, steps)
     agent.learn = learn
     return batches

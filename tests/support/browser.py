@@ -21,7 +21,7 @@ class Browser:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         self._count = 0
-        self._rest = b""
+        self._unread = b""
         self.requests: list[str] = []
         self.messages: list[str] = []
         self._process = subprocess.Popen(
@@ -65,24 +65,24 @@ class Browser:
             answer = self._receive()
             if answer.get("id") == self._count:
                 assert "error" not in answer, answer
-                found: dict[str, Any] = answer["result"]
-                return found
+                result: dict[str, Any] = answer["result"]
+                return result
 
     def _receive(self) -> dict[str, Any]:
-        while b"\0" not in self._rest:
+        while b"\0" not in self._unread:
             chunk = os.read(self._in, 1 << 20)
             assert chunk, "Chromium ended"
-            self._rest += chunk
-        text, _, self._rest = self._rest.partition(b"\0")
+            self._unread += chunk
+        text, _, self._unread = self._unread.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
-        self._note(message.get("method", ""), message.get("params", {}))
+        self._record(message.get("method", ""), message.get("params", {}))
         return message
 
-    def _note(self, method: str, told: dict[str, Any]) -> None:
+    def _record(self, method: str, parameters: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(parameters["request"]["url"])
         if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-            self.messages.append(json.dumps(told))
+            self.messages.append(json.dumps(parameters))
         if method == "Page.loadEventFired":
             self._loaded = True
 
@@ -102,7 +102,7 @@ class Browser:
         self.call("Page.navigate", url=page.as_uri())
         while not self._loaded:
             self._receive()
-        if script:  # until all is drawn
+        if script:  # until the charts are drawn
             self.run("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
 
     def run(self, expression: str) -> Any:
@@ -113,9 +113,9 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+    def mouse(self, kind: str, x: float, y: float, **options: Any) -> None:
         """Send a mouse event: mousePressed, mouseMoved or mouseReleased."""
-        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **options)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Drag with the left button."""
@@ -129,10 +129,10 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write what is to be seen as a PNG."""
-        options: dict[str, Any] = {"format": "png", "captureBeyondViewport": whole}
-        if whole:
+    def screenshot(self, path: Path, *, full_page: bool = True) -> None:
+        """Write the page as a PNG, or with ``full_page=False`` its visible part."""
+        options: dict[str, Any] = {"format": "png", "captureBeyondViewport": full_page}
+        if full_page:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
             options["clip"] = {**size, "x": 0, "y": 0, "scale": 1}
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", **options)["data"]))

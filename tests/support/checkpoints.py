@@ -1,4 +1,4 @@
-"""Compare and damage what was saved."""
+"""Compare the states of checkpoints, and damage their files."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 
-def same(ours: Any, theirs: Any) -> bool:
-    if type(ours) is not type(theirs):
+def same(left: Any, right: Any) -> bool:
+    if type(left) is not type(right):
         return False
-    if isinstance(ours, Tensor):
-        alike = ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        return alike and torch.equal(ours.nan_to_num(7), theirs.nan_to_num(7))
-    if isinstance(ours, np.ndarray):
-        alike = ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        return alike and np.array_equal(ours, theirs)
-    if isinstance(ours, dict):
-        return list(ours) == list(theirs) and all(same(ours[key], theirs[key]) for key in ours)
-    if isinstance(ours, list | tuple):
-        return len(ours) == len(theirs) and all(map(same, ours, theirs))
-    return bool(ours == theirs or (ours != ours and theirs != theirs))
+    if isinstance(left, Tensor):
+        same_kind = left.dtype == right.dtype and left.shape == right.shape
+        return same_kind and torch.equal(left.nan_to_num(7), right.nan_to_num(7))
+    if isinstance(left, np.ndarray):
+        same_kind = left.dtype == right.dtype and left.shape == right.shape
+        return same_kind and np.array_equal(left, right)
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right or (left != left and right != right))
 
 
 def flip_a_byte(path: Path) -> None:

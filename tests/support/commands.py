@@ -1,4 +1,4 @@
-"""Words of the command line, and what it answers."""
+"""Words of the command line, and its answers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def spoken(options: Mapping[str, Any]) -> list[str]:
 
 
 def small(
-    algorithm: str, path: Path, more: Mapping[str, Any] = {}, *, tensorboard: bool = False
+    algorithm: str, path: Path, settings: Mapping[str, Any] = {}, *, tensorboard: bool = False
 ) -> list[str]:
-    options = {**SMALL, **OWN.get(algorithm, {}), "--run-dir": path, **more}
+    options = {**SMALL, **OWN.get(algorithm, {}), "--run-dir": path, **settings}
     mirror = "--train.tensorboard" if tensorboard else "--train.no-tensorboard"
     return ["train", algorithm, *spoken(options), mirror]
 
@@ -57,8 +57,8 @@ class Said:
 Command = Callable[..., Said]
 
 
-def kept(path: Path) -> list[str]:
-    return sorted(found.name for found in path.glob("checkpoints/step-*"))
+def checkpoint_names(path: Path) -> list[str]:
+    return sorted(folder.name for folder in path.glob("checkpoints/step-*"))
 
 
 def pack(*words: str | Path) -> int:

@@ -1,4 +1,4 @@
-"""What the agent that the defaults build does: measured on it, or in the game."""
+"""The behavior of agents with default settings, measured on them or in a game."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BREAKOUT = "atari/Breakout"
 
 @cache
 def agent(algorithm: str, **changes: Any) -> Any:
-    """The agent that the defaults build for Breakout, with less room in its replay."""
+    """Return the agent with default settings for Breakout, with a smaller replay."""
     spec = default_spec(algorithm, BREAKOUT)
     changes = {"device": "cpu", **changes}
     changes |= {"algo.replay_capacity": 1_000} if algorithm == "dqn" else {}
@@ -32,22 +32,22 @@ def agent(algorithm: str, **changes: Any) -> Any:
 
 @cache
 def played(*, training: bool) -> tuple[set[float], int, int]:
-    """Rewards in MsPacman, how often something ended there, and how many whole games did."""
+    """Play MsPacman; return its rewards, and the numbers of terminations and of whole games."""
     games = envs.make("atari/MsPacman", 0, 1, training=training)
     games.reset()
     chance = torch.Generator().manual_seed(0)
-    rewards, ends, whole = set(), 0, 0
+    rewards, ends, games_played = set(), 0, 0
     for _ in range(1_500):
         step = games.step(torch.randint(games.spec.num_actions, (1,), generator=chance))
         rewards |= set(step.reward.tolist())
         ends += int(step.terminated.sum())
-        whole += len(step.episodes)
+        games_played += len(step.episodes)
     games.close()
-    return rewards, ends, whole
+    return rewards, ends, games_played
 
 
 def clipped_rewards() -> list[float]:
-    """What rewards of 10 and more become in training, and in greedy play."""
+    """Return what rewards of 10 and more become in training; greedy play must leave them."""
     rewards, _, _ = played(training=True)
     raw, _, _ = played(training=False)
     assert max(raw) >= 10
@@ -55,15 +55,15 @@ def clipped_rewards() -> list[float]:
 
 
 def ends_with_a_life() -> bool:
-    """Whether a game has several ends in training, and one in greedy play."""
-    _, ends, whole = played(training=True)
-    _, raw_ends, raw_whole = played(training=False)
-    assert raw_ends == raw_whole > 0
-    return ends > whole > 0
+    """Whether a lost life terminates an episode in training, and only the game in greedy play."""
+    _, ends, games_played = played(training=True)
+    _, raw_ends, raw_games = played(training=False)
+    assert raw_ends == raw_games > 0
+    return ends > games_played > 0
 
 
 def rates_fall(algorithm: str) -> bool:
-    """Whether half of the training is done at half of the learning rate."""
+    """Whether the learning rate has halved after half of the training."""
     spec: RunSpec[Any] = default_spec(algorithm, "probe/both")
     size = spec.algo.num_envs * spec.algo.rollout_steps
     games = envs.make("probe/both", 0, spec.algo.num_envs)

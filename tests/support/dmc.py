@@ -31,8 +31,8 @@ def play(envs: Any, steps: int, seed: int = 0) -> list[Step]:
     return [envs.step(action) for action in actions(size, steps, seed, num_envs)]
 
 
-def assert_same(one: list[Step], two: list[Step]) -> None:
-    for a, b in zip(one, two, strict=True):
+def assert_same(left: list[Step], right: list[Step]) -> None:
+    for a, b in zip(left, right, strict=True):
         assert torch.equal(a.obs, b.obs)
         assert torch.equal(a.next_obs, b.next_obs)
         assert torch.equal(a.reward, b.reward)

@@ -37,9 +37,9 @@ def random_action(envs: Envs, random: torch.Generator) -> torch.Tensor:
     return torch.randint(envs.spec.num_actions, (envs.num_envs,), generator=random)
 
 
-def assert_same(one: list[Step], two: list[Step]) -> None:
-    assert len(one) == len(two)
-    for step, (a, b) in enumerate(zip(one, two, strict=True)):
+def assert_same(left: list[Step], right: list[Step]) -> None:
+    assert len(left) == len(right)
+    for step, (a, b) in enumerate(zip(left, right, strict=True)):
         assert torch.equal(a.obs, b.obs), step
         assert torch.equal(a.next_obs, b.next_obs), step
         assert torch.equal(a.reward, b.reward), step
@@ -76,7 +76,7 @@ def check_parts(workers: Envs, kind: str) -> None:
     random = torch.Generator().manual_seed(0)
     ended = 0
     saved: Any = None
-    after = []
+    steps_after_save = []
     for round in range(300):
         action = torch.randint(5, (5,), generator=random)
         workers.send(action)
@@ -92,20 +92,20 @@ def check_parts(workers: Envs, kind: str) -> None:
             saved = workers.state_dict()
             assert_plain(saved)
         elif round > 250:
-            after.append(step)
+            steps_after_save.append(step)
     assert ended
     obs = workers.load_state_dict(saved)
     assert obs is not None
     random = torch.Generator().manual_seed(0)
     actions = [torch.randint(5, (5,), generator=random) for _ in range(300)]
-    assert_same(after, [workers.step(action) for action in actions[251:]])
+    assert_same(steps_after_save, [workers.step(action) for action in actions[251:]])
     if kind == "groups":
         with pytest.raises(ValueError, match="groups=1"):
             workers.load_state_dict({kind: saved[kind][:1]})
     else:  # two workers save the same state as one process
         single = minatar.make("asterix", 7, 5)
         assert torch.equal(single.load_state_dict(saved), obs)
-        assert_same(after, [single.step(action) for action in actions[251:]])
+        assert_same(steps_after_save, [single.step(action) for action in actions[251:]])
         # Earlier versions saved the workers' states separately.
         states = [part.state_dict() for part in parts]
         single = minatar.make("asterix", 7, 5)

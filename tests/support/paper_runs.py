@@ -20,7 +20,7 @@ HEALTH_ROWS = 10
 
 
 def natural_scale(task: str) -> tuple[float, float]:
-    """Return what is about a poor and a good score on a task."""
+    """Return about a poor and a good score on a task."""
     suite, _, name = task.partition("/")
     if suite == "atari":
         return ATARI[name]
@@ -28,7 +28,7 @@ def natural_scale(task: str) -> tuple[float, float]:
 
 
 class Fake:
-    """What a made-up run is made of: numbers that follow from what the run is."""
+    """A made-up run, whose numbers follow from its algorithm, arm, task and seed."""
 
     def __init__(self, job: Job, arm: str) -> None:
         self.job, self.arm = job, arm
@@ -90,7 +90,7 @@ class Fake:
         grid = np.linspace(-0.9, 0.9, 16)
         densities = [
             {
-                "step": int(at * train.steps),
+                "step": int(share_of_budget * train.steps),
                 "layer": "z",
                 "title": "z",
                 "bounded": True,
@@ -102,7 +102,7 @@ class Fake:
                 "height": [10.0] * 16,
                 "levels": [[999] * 48] * 16,
             }
-            for at in (0.1, 1.0)
+            for share_of_budget in (0.1, 1.0)
         ]
         return {
             "name": self.job.path.name,

@@ -21,7 +21,7 @@ def table(report: Path, name: str) -> list[dict[str, str]]:
 
 
 def check_tex(text: str) -> None:
-    """Check what a compiler would trip over: groups, environments, columns, special characters."""
+    """Check that LaTeX compiles it: groups, environments, columns, special characters."""
     bare = re.sub(r"\\[\\{}&%$#_]", "", text)
     assert bare.count("{") == bare.count("}")
     assert re.findall(r"\\begin\{(\w+)\}", text) == ["table", "tabular"]

@@ -50,7 +50,7 @@ def small_job(folder: Path, name: str = "run", **changes: Any) -> Job:
 def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, f"not within {seconds:g} seconds"
         time.sleep(0.02)
 
 

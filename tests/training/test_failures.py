@@ -15,7 +15,7 @@ import torch
 from hadamard.core import checkpoint, discover
 from hadamard.core.run import Run
 from hadamard.training import start
-from tests.support.commands import Command, kept, small
+from tests.support.commands import Command, checkpoint_names, small
 
 ALGORITHMS = discover.names("hadamard.algos")
 
@@ -37,12 +37,12 @@ def test_a_second_interrupt_does_not_wait(
         patch.setattr(start.Trainer, "one_step", stepping)
         said = command(*small("dqn", path))
         assert (said.code, said.err) == (75, "")
-        assert kept(path) == ["step-000000000100", "step-000000000150"]
+        assert checkpoint_names(path) == ["step-000000000100", "step-000000000150"]
         interrupts = 2
         said = command(*small("dqn", tmp_path / "other"))
         assert said.code == 130
         assert said.err == "hadamard: interrupted at once, without saving\n"
-        assert kept(tmp_path / "other") == ["step-000000000100"]
+        assert checkpoint_names(tmp_path / "other") == ["step-000000000100"]
     assert signal.getsignal(signal.SIGINT) is before
     assert command("train", "--resume", path).code == 0
     assert command("train", "--resume", tmp_path / "other").code == 0
@@ -77,7 +77,7 @@ def test_a_full_disk_ends_the_run_and_not_its_checkpoints(
     if room == 0:  # not even the settings: the same command starts the run
         assert command(*small("dqn", path)).code == 0
         return
-    for name in kept(path):
+    for name in checkpoint_names(path):
         checkpoint.read(path / "checkpoints" / name)
     again = command("train", "--resume", path)
     assert (again.code, again.err) == (0, "")
@@ -132,7 +132,7 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
 
     monkeypatch.setattr(start.Trainer, "one_step", stepping)
     said = command(*small(algorithm, path, {"--train.health-every": health}))
-    good = kept(path)
+    good = checkpoint_names(path)
     assert len(good) == 2
     assert said.code == 1
     assert said.err.startswith(f"hadamard: {algorithm} diverged: ")
@@ -152,7 +152,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(command: Command, tmp_path: Pat
     said = command(*small("dqn", path, more))
     assert said.code == 1
     assert "dqn diverged" in said.err
-    assert kept(path) == ["step-000000000100"]
+    assert checkpoint_names(path) == ["step-000000000100"]
     assert "step-000000000100" in said.err
     said = command(*small("dqn", tmp_path / "other", {"--algo.learning-rate": 1e30}))
     assert said.code == 1
@@ -182,7 +182,7 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
     for process in seen:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
-    assert kept(path)
+    assert checkpoint_names(path)
     again = command("train", "--resume", path)
     assert (again.code, again.err) == (0, "")
     assert [row["step"] for row in Run.open(path).rows("train")] == [

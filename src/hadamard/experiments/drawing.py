@@ -61,7 +61,7 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
         _draw_experiment(experiment, request, options, runs, curves, output)
         for experiment in request.experiments
     ]
-    with_runs = [entry for entry in entries if entry.drawn]
+    with_runs = [entry for entry in entries if entry.has_runs]
     if not with_runs:
         raise RunError(
             f"there are no runs of {', '.join(entry.name for entry in entries)} in "
@@ -69,7 +69,7 @@ def draw(request: Request, options: DrawingOptions) -> list[Path]:
             f"`{_command(request, request.names)}`, or name other folders with --runs"
         )
     for entry in entries:
-        if not entry.drawn:
+        if not entry.has_runs:
             command = _command(request, (entry.name,))
             print(f"{entry.name}: no runs yet; train them with `{command}`", file=sys.stderr)
     pages = [output / entry.name / "index.html" for entry in with_runs]
@@ -99,7 +99,7 @@ def _draw_experiment(
     # With --tasks, an algorithm may have no task left.
     panels = {name: data for name, data in panels.items() if data.panel.tasks}
     if not any(data.labels for data in panels.values()):
-        return Entry(experiment.name, experiment.place, experiment.shows, Counter(), drawn=False)
+        return Entry(experiment.name, experiment.place, experiment.shows, Counter(), has_runs=False)
     tasks = [task for data in panels.values() for task in data.panel.tasks]
     shown_curves = [
         curve

@@ -1,1 +1,1 @@
-"""Figures and pages from plain numbers. Nothing here imports torch."""
+"""Reports: figures, tables and pages from runs' numbers. Nothing in it imports torch."""

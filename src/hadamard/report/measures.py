@@ -1,4 +1,4 @@
-"""The table of measures: what each is called, its unit, its digits, and which way is better."""
+"""The table of measures: their names, units, digits, and which direction is better."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hadamard.core.scores import GREEDY_GAMES, GREEDY_SHARE
 ScoreKind = Literal["evaluation", "greedy", "training"]
 
 TRAINING_WINDOW = 100
-"""Training episodes a score is the mean of."""
+"""The number of training episodes that a score averages."""
 LATE_SHARE = 0.05
-"""The last part of training whose evaluations make the final score."""
+"""The share of training, at its end, whose evaluations are averaged for the final score."""
 
 
 def number(value: float) -> str:
-    """Write a score: three digits, or all digits before the point; whole numbers as they are.
+    """Return a score as text: three digits, or all before the point; whole numbers as they are.
 
     Examples:
         >>> number(12345.6), number(0.4001), number(-0.01234), number(23.0)
@@ -29,13 +29,13 @@ def number(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a share."""
+    """Return a share as text, in percent."""
     return f"{value:.1%}"
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that runs have, and the words for it."""
+    """A number that runs have, and its names."""
 
     key: str
     """Its name in files and in code."""
@@ -48,10 +48,11 @@ class Measure:
     text: Callable[[float], str] = number
     better: Literal["higher", "lower"] | None = None
     above: str = "higher"
-    """The word for more of it than another variant has."""
+    """The comparative for a higher value than another variant's."""
     below: str = "lower"
+    """The comparative for a lower value."""
     factor: float = 1.0
-    """By what values are multiplied on an axis."""
+    """Values are multiplied by it on an axis."""
 
     @property
     def title(self) -> str:
@@ -104,7 +105,7 @@ _ALL = (
 MEASURES: Mapping[str, Measure] = {measure.key: measure for measure in _ALL}
 
 PARTS = ("live_contribution", "dormant_contribution", "bias_contribution")
-"""What the next layer receives, in its parts."""
+"""The parts of what the next layer receives."""
 PART_SHARES = ("live_share", "dormant_share", "bias_share")
 """The same parts as shares of the whole."""
 HEALTH = ("dormant_fraction", "effective_rank", "hidden_bias_share")
@@ -115,10 +116,10 @@ RECORDED = (*HEALTH, "full_rank", *PARTS, "neurons", "dead", "saturated", "const
 
 @dataclass(frozen=True)
 class ScoreWords:
-    """What a kind of score is, in the words of tables, captions and explanations."""
+    """The texts about a kind of score in tables, captions and explanations."""
 
     of: str
-    """What it is the score of."""
+    """What is scored, in the plural."""
     curve: str
     """What a point of its curve is."""
     final: str
@@ -127,9 +128,9 @@ class ScoreWords:
     """What a score is, explained."""
 
 
-def _window(of: str) -> str:
+def _window(period: str) -> str:
     return (
-        f"that ended in the last {100 * GREEDY_SHARE:g} % of {of}, reaching further back until "
+        f"that ended in the last {100 * GREEDY_SHARE:g} % of {period}, reaching further back until "
         f"there are at least {GREEDY_GAMES}"
     )
 

@@ -27,9 +27,9 @@ Values = dict[tuple[str, str, str], list["Fake"]]
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunData], dict[str, Values]]:
-    """All runs of the paper, made up, and runs that must not be taken for any of them."""
+    """All runs of the paper, made up, and similar runs that belong to no experiment."""
     folder = tmp_path_factory.mktemp("paper")
-    made: dict[str, Values] = {}
+    values_by_experiment: dict[str, Values] = {}
     known: dict[str, Fake] = {}
     for name in EXPERIMENTS:
         by_arm: Values = {}
@@ -39,8 +39,8 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunData], dic
                 write(folder, job.path.name, known[job.path.name].record())
             key = job.algorithm, arm.label, job.spec.env
             by_arm.setdefault(key, []).append(known[job.path.name])
-        made[name] = by_arm
-    for name, changes, more in (
+        values_by_experiment[name] = by_arm
+    for name, changes, fields in (
         # Another learning rate, norm, place of HR, budget, protocol, seed.
         ("other-rate", {"algo.learning_rate": 3e-4}, {}),
         ("other-norm", {"net.norm": "layer"}, {}),
@@ -50,13 +50,13 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[RunData], dic
         ("more-seeds", {"seed": 5}, {}),
     ):
         job = paper.jobs("fig-dqn", "paper", "runs", seeds=1, tasks=["atari/Breakout"])[0]
-        # Every strange run would be the best by far.
+        # Each of these runs would be the best by far.
         fake = Fake(Job("dqn", overridden(job.spec, changes)), "ReLU")
         fake.end = 1e9
-        write(folder, name, {**fake.record(), "name": name, **more})
+        write(folder, name, {**fake.record(), "name": name, **fields})
     runs, troubles = gather([folder])
     assert not troubles
-    return runs, made
+    return runs, values_by_experiment
 
 
 Compose = Callable[..., tuple[Composed, Drawing, Values]]
@@ -98,13 +98,13 @@ def scale(values: Values, algorithm: str, task: str, normalization: str) -> tupl
 
 
 def normalized(
-    values: Values, algorithm: str, arm: str, normalization: str, of: Callable[[Fake], float]
+    values: Values, algorithm: str, arm: str, normalization: str, value_of: Callable[[Fake], float]
 ) -> list[list[float]]:
-    found = []
+    tasks = []
     for task, runs in by_task(values, algorithm, arm).items():
         low, high = scale(values, algorithm, task, normalization)
-        found.append([(of(run) - low) / (high - low) for run in runs])
-    return found
+        tasks.append([(value_of(run) - low) / (high - low) for run in runs])
+    return tasks
 
 
 def aggregated(tasks: list[list[float]], how: str) -> float:
@@ -118,8 +118,8 @@ def aggregated(tasks: list[list[float]], how: str) -> float:
         return line[half] if len(line) % 2 else (line[half - 1] + line[half]) / 2
     line = every if how == "iqm" else means
     cut = len(line) // 4
-    kept = line[cut : len(line) - cut]
-    return sum(kept) / len(kept)
+    middle = line[cut : len(line) - cut]
+    return sum(middle) / len(middle)
 
 
 _OF: dict[str, Callable[[Fake], float]] = {
@@ -148,13 +148,13 @@ TASKS = [name for name, e in EXPERIMENTS.items() if e.composition == "tasks"]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_only_the_panels_own_runs_are_taken(composed: Compose, name: str) -> None:
+def test_only_the_panels_own_runs_are_used(composed: Compose, name: str) -> None:
     _, drawing, values = composed(name)
     for algorithm, data in drawing.panels.items():
         for arm in data.panel.trained:
             for task in data.panel.tasks:
-                wanted = [run.job.path.name for run in values[algorithm, arm.label, task]]
-                assert [run.name for run in data.complete[arm.label][task]] == wanted
+                names = [run.job.path.name for run in values[algorithm, arm.label, task]]
+                assert [run.name for run in data.complete[arm.label][task]] == names
         assert data.tasks == list(data.panel.tasks)
         assert data.end == data.panel.steps
         assert data.seeds() == (data.panel.seeds, data.panel.seeds)
@@ -170,12 +170,12 @@ def test_what_is_left_out_is_said(composed: Compose) -> None:
 
 @pytest.mark.parametrize("name", CURVES)
 def test_every_number_of_the_table(composed: Compose, name: str) -> None:
-    made, drawing, values = composed(name)
-    table = rows(made.tables[0].csv())
+    result, drawing, values = composed(name)
+    table = rows(result.tables[0].csv())
     measures = {(plot.algorithm, plot.measure) for plot in drawing.experiment.plots}
     if not measures:
         measures = {("dqn", "live_contribution"), ("dqn", "dormant_contribution")}
-    wanted = [
+    expected_rows = [
         (algorithm, arm.label, measure, how)
         for algorithm, data in drawing.panels.items()
         for arm in data.panel.arms
@@ -183,8 +183,8 @@ def test_every_number_of_the_table(composed: Compose, name: str) -> None:
         if a == algorithm
         for how in data.aggregations(measure)
     ]
-    found = [(r["algorithm"], r["arm"], r["measure"], r["aggregation"]) for r in table]
-    assert sorted(found) == sorted(wanted)
+    actual_rows = [(r["algorithm"], r["arm"], r["measure"], r["aggregation"]) for r in table]
+    assert sorted(actual_rows) == sorted(expected_rows)
     for row in table:
         value = expected(
             values, drawing, row["algorithm"], row["arm"], row["measure"], row["aggregation"]
@@ -196,8 +196,8 @@ def test_every_number_of_the_table(composed: Compose, name: str) -> None:
 
 @pytest.mark.parametrize("name", CURVES)
 def test_the_end_points_of_every_curve(composed: Compose, name: str) -> None:
-    made, drawing, values = composed(name)
-    curves = rows(made.curves_csv())
+    result, drawing, values = composed(name)
+    curves = rows(result.curves_csv())
     plots = drawing.experiment.plots
     if drawing.experiment.composition == "contributions":
         ends = {row["arm"]: float(row["value"]) for row in curves}
@@ -206,8 +206,8 @@ def test_the_end_points_of_every_curve(composed: Compose, name: str) -> None:
             value = expected(values, drawing, "dqn", "tanh", measure, "mean")
             assert ends[label] == pytest.approx(value, rel=1e-6)
         return
-    assert len(made.charts) == len(plots)
-    for plot, chart in zip(plots, made.charts, strict=True):
+    assert len(result.charts) == len(plots)
+    for plot, chart in zip(plots, result.charts, strict=True):
         data = drawing.panels[plot.algorithm]
         arms = [arm.label for arm in plot.arms or data.panel.arms]
         assert [line.label for line in chart.lines] == arms
@@ -229,8 +229,8 @@ def test_the_end_points_of_every_curve(composed: Compose, name: str) -> None:
 
 
 def test_the_shading_is_the_papers(composed: Compose) -> None:
-    made, drawing, values = composed("fig-human-normalized")
-    for line in made.charts[0].lines:
+    result, drawing, values = composed("fig-human-normalized")
+    for line in result.charts[0].lines:
         tasks = normalized(values, "dqn", line.label, "human_normalized", lambda run: run.end)
         seeds = np.mean(tasks, axis=0)
         assert line.band.value[-1] == pytest.approx(seeds.mean(), rel=1e-6)
@@ -238,8 +238,10 @@ def test_the_shading_is_the_papers(composed: Compose) -> None:
             seeds.std(ddof=1), rel=1e-6
         )
     for name, divisor in (("fig-dqn-games", 1.0), ("fig-simbav2-tasks", math.sqrt(3))):
-        made, drawing, values = composed(name)
-        for chart, task in zip(made.charts, next(iter(drawing.panels.values())).tasks, strict=True):
+        result, drawing, values = composed(name)
+        for chart, task in zip(
+            result.charts, next(iter(drawing.panels.values())).tasks, strict=True
+        ):
             for line in chart.lines:
                 algorithm = next(iter(drawing.panels))
                 ends = np.array([run.end for run in values[algorithm, line.label, task]])
@@ -250,10 +252,10 @@ def test_the_shading_is_the_papers(composed: Compose) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_its_chart_and_its_numbers(composed: Compose, name: str) -> None:
-    made, drawing, values = composed(name)
+    result, drawing, values = composed(name)
     ((algorithm, data),) = drawing.panels.items()
-    assert len(made.charts) == len(data.panel.tasks) in (3, 8, 14, 28, 51)
-    table = rows(made.tables[0].csv())
+    assert len(result.charts) == len(data.panel.tasks) in (3, 8, 14, 28, 51)
+    table = rows(result.tables[0].csv())
     assert len(table) == len(data.panel.tasks) * len(data.panel.arms)
     for row in table:
         finals = [run.final for run in values[algorithm, row["arm"], row["task"]]]
@@ -264,16 +266,16 @@ def test_every_task_has_its_chart_and_its_numbers(composed: Compose, name: str) 
 
 def test_longer_runs_bend_no_curve(composed: Compose) -> None:
     # Figure 9's runs are of tasks of Figure 18, with five times the budget.
-    made, _, values = composed("fig-dmc-visual")
-    chart = next(chart for chart in made.charts if chart.title == "humanoid-walk")
+    result, _, values = composed("fig-dmc-visual")
+    chart = next(chart for chart in result.charts if chart.title == "humanoid-walk")
     assert max(line.steps[-1] for line in chart.lines) == 500_000
     ends = [run.end for run in values["mrq", "MR.Q", "dmc/humanoid-walk"]]
     assert chart.lines[0].band.value[-1] == pytest.approx(np.mean(ends), rel=1e-6)
 
 
 def test_the_improvements_of_figure_1(composed: Compose) -> None:
-    made, drawing, values = composed("fig-improvements")
-    table = {row["algorithm"]: row for row in rows(made.tables[0].csv())}
+    result, drawing, values = composed("fig-improvements")
+    table = {row["algorithm"]: row for row in rows(result.tables[0].csv())}
     assert list(table) == ["dqn", "ppo", "pqn", "simbav2", "mrq"]
     for algorithm, row in table.items():
         how = drawing.panels[algorithm].panel.aggregations[0]
@@ -285,10 +287,10 @@ def test_the_improvements_of_figure_1(composed: Compose) -> None:
 
 
 def test_table_1(composed: Compose) -> None:
-    made, _, values = composed("table-dormancy")
-    table = {row["activation"]: row for row in rows(made.tables[0].csv())}
+    result, _, values = composed("table-dormancy")
+    table = {row["activation"]: row for row in rows(result.tables[0].csv())}
     for name, activation, hr in (("tanh", "tanh", "tanh + HR"), ("ReLU", "relu", "ReLU + HR")):
-        before, after = (
+        without, with_hr = (
             [
                 np.mean([run.dormant for run in runs])
                 for runs in by_task(values, "dqn", arm).values()
@@ -296,15 +298,15 @@ def test_table_1(composed: Compose) -> None:
             for arm in (name, hr)
         )
         row = table[name]
-        predicted = np.mean([predicted_dormant(float(p), activation) for p in before])  # type: ignore[arg-type]
-        assert float(row["without"]) == pytest.approx(np.mean(before), rel=1e-6)
-        assert float(row["with"]) == pytest.approx(np.mean(after), rel=1e-6)
+        predicted = np.mean([predicted_dormant(float(p), activation) for p in without])  # type: ignore[arg-type]
+        assert float(row["without"]) == pytest.approx(np.mean(without), rel=1e-6)
+        assert float(row["with"]) == pytest.approx(np.mean(with_hr), rel=1e-6)
         assert float(row["predicted"]) == pytest.approx(predicted, rel=1e-6)
         change = float(row["measured_change_percent"])
-        assert change == pytest.approx(100 * (np.mean(after) / np.mean(before) - 1), rel=1e-6)
+        assert change == pytest.approx(100 * (np.mean(with_hr) / np.mean(without) - 1), rel=1e-6)
         points = float(row["predicted_change_points"])
-        assert points == pytest.approx(predicted - np.mean(before), rel=1e-6)
-    tasks = rows(made.tables[1].csv())
+        assert points == pytest.approx(predicted - np.mean(without), rel=1e-6)
+    tasks = rows(result.tables[1].csv())
     assert len(tasks) == 16
     for row in tasks:
         runs = values["dqn", row["activation"], row["task"]]
@@ -312,8 +314,8 @@ def test_table_1(composed: Compose) -> None:
 
 
 def test_table_2_is_in_the_papers_units(composed: Compose) -> None:
-    made, drawing, values = composed("table-widening")
-    table = rows(made.tables[0].csv())
+    result, drawing, values = composed("table-widening")
+    table = rows(result.tables[0].csv())
     assert [row["row"] for row in table] == [
         "Baseline", "+ HR", "+ Widen", "+ 2HR", *2 * ("Baseline", "+ HR", "+ Widen"),
     ]  # fmt: skip
@@ -329,16 +331,16 @@ def test_table_2_is_in_the_papers_units(composed: Compose) -> None:
         if row["row"] != "Baseline":
             change = 100 * (new - old) / abs(old)
             assert float(row["change_percent"]) == pytest.approx(change, rel=1e-6)
-    latex = made.tables[0].tex()
+    latex = result.tables[0].tex()
     for word in ("Baseline", "+ HR", "+ Widen", "+ 2HR", "DQN", "SimbaV2", "MR.Q"):
         assert word in latex
 
 
 def test_figure_3_shows_a_tenth_and_the_end(composed: Compose) -> None:
-    made, _, _ = composed("fig-kde")
-    assert "after 1 M steps, seed 0" in made.caption
-    assert "after 10 M steps, seed 0" in made.caption
-    figure = made.draw()
+    result, _, _ = composed("fig-kde")
+    assert "after 1 M steps, seed 0" in result.caption
+    assert "after 10 M steps, seed 0" in result.caption
+    figure = result.draw()
     cells = [axes for part in figure.subfigs for axes in part.axes]
     assert len(cells) == 32
     red = [axes for axes in cells if axes.spines["left"].get_edgecolor()[0] > 0.7
@@ -350,8 +352,8 @@ def test_figure_3_shows_a_tenth_and_the_end(composed: Compose) -> None:
     "name", ["fig-pqn-games", "fig-dmc-visual", "fig-control", "table-widening"]
 )
 def test_the_largest_figures_are_drawn(composed: Compose, name: str) -> None:
-    made, _, _ = composed(name)
-    figure = made.draw()
+    result, _, _ = composed(name)
+    figure = result.draw()
     figure.canvas.draw()
-    if made.charts:
-        assert len([axes for axes in figure.axes if axes.get_visible()]) == len(made.charts)
+    if result.charts:
+        assert len([axes for axes in figure.axes if axes.get_visible()]) == len(result.charts)

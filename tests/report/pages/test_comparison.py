@@ -23,12 +23,12 @@ from hadamard.report.pages.comparison import write_comparison
 
 def example(folder: Path) -> list[RunData]:
     healthy = [measured(0.1, 3.0, 0.05), measured(0.2, 3.0, 0.1)]
-    odd = "suite/<script>alert(1)</script>&"
-    for env in ("minatar/breakout", odd):
+    hostile = "suite/<script>alert(1)</script>&"
+    for env in ("minatar/breakout", hostile):
         for seed in (0, 1):
             name = f"{env[:8].replace('/', '-')}{seed}"
-            snapshots = [100, 900] if env != odd else []
-            health = healthy if env != odd else []
+            snapshots = [100, 900] if env != hostile else []
+            health = healthy if env != hostile else []
             write_run(folder / f"a{name}", seed, env=env, health=health, snapshots=snapshots)
             write_run(folder / f"b{name}", seed, "hadamard", env=env, score=2.0, health=health)
     write_run(folder / "c", 0, "<b>&", health=[measured(None, None, None)], finished=False)
@@ -66,17 +66,17 @@ def test_page_is_complete_escaped_and_reproducible(page: Path, tmp_path: Path) -
 
 
 def test_the_curves_show_the_runs_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
+    drawn_figures = []
     real = comparison.figures.curves
 
     def spy(*arguments: Any, **options: Any) -> Any:
-        drawn.append(real(*arguments, **options))
-        return drawn[-1]
+        drawn_figures.append(real(*arguments, **options))
+        return drawn_figures[-1]
 
     monkeypatch.setattr(comparison.figures, "curves", spy)
     runs = [run for run in example(tmp_path / "runs") if run.finished and "minatar" in run.env]
     write_comparison(tmp_path / "page.html", runs, title="Curves")
-    scores, dormant, ranks, hidden = drawn
+    scores, dormant, ranks, hidden = drawn_figures
     # Per variant a thin line for each of the two seeds, then the mean.
     tanh, hr = scores.axes[0].lines[2], scores.axes[0].lines[5]
     assert (tanh.get_ydata()[-1], hr.get_ydata()[-1]) == (1, 2)

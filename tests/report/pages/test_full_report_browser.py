@@ -26,10 +26,10 @@ FIRST = "document.querySelector('[data-chart=\"score-dqn-on-minatar-breakout\"]'
 
 
 def axis(browser: Browser) -> list[str]:
-    found: list[str] = browser.run(
+    labels: list[str] = browser.run(
         f"[...{FIRST}.querySelectorAll('.xtick')].map(t => t.textContent)"
     )
-    return found
+    return labels
 
 
 def area(browser: Browser) -> dict[str, Any]:
@@ -59,11 +59,11 @@ def test_it_renders(browser: Browser, report: Path, width: int, dark: bool) -> N
     brightness = sum(map(int, re.findall(r"\d+", background)))
     assert brightness < 150 if dark else brightness > 700
     # Text on a figure that matplotlib drew is as light or dark as the page's.
-    ink, drawn = browser.run(
+    ink, figure_ink = browser.run(
         "[document.body, document.querySelector('.wide svg text')].map(e => "
         "getComputedStyle(e)[e === document.body ? 'color' : 'fill'])"
     )
-    assert ink == drawn
+    assert ink == figure_ink
 
 
 def test_the_legend_hides_a_variant(browser: Browser, report: Path) -> None:
@@ -103,9 +103,9 @@ def test_pointer_and_keys_read_values(browser: Browser, report: Path) -> None:
     box = area(browser)
     browser.mouse("mouseMoved", box["x"] + box["width"] - 10, box["y"] + 100)
     readout = f"{FIRST}.querySelector('.readout').textContent"
-    told = browser.run(readout)
-    assert "step 1,000" in told
-    assert "ReLU 3.375 (2.861 to 3.889)" in told  # 3 + 0.25 * 1.5, and Student's interval
+    text = browser.run(readout)
+    assert "step 1,000" in text
+    assert "ReLU 3.375 (2.861 to 3.889)" in text  # 3 + 0.25 * 1.5, and Student's interval
     browser.mouse("mouseMoved", 5, 5)
     assert browser.run(readout) == ""
     browser.run(f"{FIRST}.querySelector('svg.live').focus()")
@@ -113,11 +113,11 @@ def test_pointer_and_keys_read_values(browser: Browser, report: Path) -> None:
     assert "step 1,000" in browser.run(readout)
     browser.key("ArrowLeft")
     assert "step 990" in browser.run(readout)
-    whole = axis(browser)
+    full_range = axis(browser)
     browser.key("+")
-    assert axis(browser) != whole
+    assert axis(browser) != full_range
     browser.key("Escape")
-    assert axis(browser) == whole
+    assert axis(browser) == full_range
     assert browser.messages == []
 
 

@@ -15,7 +15,9 @@ def test_tables_and_text_are_escaped() -> None:
         r"\textbackslash{}\{\}\&\%\$\#\_\textasciitilde{}\textasciicircum{}"
         r"\textless{}\textgreater{}"
     )
-    odd = Table("odd", "50 % & more", {"a_b": ["<1 · 2 – 3×"]}, {"a": [float("nan")], "b": ["x,y"]})
-    check_tex(odd.tex())
-    assert odd.csv() == 'a,b\n,"x,y"\n'
-    assert "&lt;1" in odd.html()
+    table = Table(
+        "odd", "50 % & more", {"a_b": ["<1 · 2 – 3×"]}, {"a": [float("nan")], "b": ["x,y"]}
+    )
+    check_tex(table.tex())
+    assert table.csv() == 'a,b\n,"x,y"\n'
+    assert "&lt;1" in table.html()

@@ -1,7 +1,7 @@
 """The paper's own compositions: one file is one way to draw an experiment, found by its name.
 
-A composition has ``compose(drawing) -> Composed``. What all of them share is here: what they are
-given, what they return, and the words that belong under any of them.
+A composition has ``compose(drawing) -> Composed``. This module holds what all of them share: their
+input, their output, and the texts of captions, axes and footers.
 """
 
 from __future__ import annotations
@@ -61,39 +61,40 @@ class Drawing:
         ]
         return {arm.label: variant_style(arm.style) for arm in arms}
 
-    def several(self) -> bool:
+    @property
+    def has_several_algorithms(self) -> bool:
         """Whether more than one algorithm is shown."""
         return len(self.panels) > 1
 
     def footer(self, measures: Sequence[str]) -> str:
-        """What a figure says of its own runs: budget, tasks, seeds, and what is missing."""
-        told = []
+        """Return the sentences under a figure: budget, tasks, seeds, and what is missing."""
+        sentences = []
         for algorithm, data in self.panels.items():
             if not data.tasks:
-                told.append(f"{algorithm_name(algorithm)}: no runs.")
+                sentences.append(f"{algorithm_name(algorithm)}: no runs.")
                 continue
             seeds = count_range(data.seeds(), "seed")
-            told.append(
+            sentences.append(
                 f"{algorithm_name(algorithm)}: {counted(len(data.tasks), 'task')}, {seeds}, "
                 f"{data.budget_words}."
             )
-            told += data.caveats(measures)
-        return " ".join(told)
+            sentences += data.caveats(measures)
+        return " ".join(sentences)
 
 
 @dataclass(frozen=True, eq=False)
 class Composed:
-    """What a composition makes."""
+    """A figure, not drawn yet, with its caption, tables and curves."""
 
     draw: Callable[[], Figure]
     caption: str
-    """In our words, computed from what is shown."""
+    """Computed from what is shown."""
     tables: Sequence[Table] = ()
     """The first is the experiment's own table."""
     charts: Sequence[Chart] = ()
     """The curves of the figure, if it has any."""
     measures: Sequence[str] = (SCORE,)
-    """What is shown of the runs."""
+    """The measures that are shown."""
 
     def curves_csv(self) -> str:
         """Return the numbers behind the curves: value, and the bounds of what is shaded."""
@@ -131,23 +132,23 @@ def line(label: str, style: VariantStyle, steps: Any, band: Band) -> Line:
 
 
 def score_axis(data: PanelRuns) -> str:
-    """Return the words of a score's axis: how it is aggregated and normalized."""
+    """Return the label of a score's axis: how it is aggregated and normalized."""
     aggregate = AGGREGATES[data.panel.aggregations[0]].label
     return f"{aggregate}, {score_words(data)}"
 
 
 def score_words(data: PanelRuns) -> str:
-    """Return what a panel's scores are called: how they are normalized."""
+    """Return the name of a panel's scores: how they are normalized."""
     return normalize.NORMALIZATIONS[data.panel.normalization].partition(" (")[0]
 
 
-def axis(data: PanelRuns, measure: str) -> str:
-    """Return the words of an axis that shows a measure of all tasks."""
+def axis_words(data: PanelRuns, measure: str) -> str:
+    """Return the label of an axis that shows a measure of all tasks."""
     return "\n".join(score_axis(data).split(", ")) if measure == SCORE else MEASURES[measure].unit
 
 
 def factor(measure: str) -> float:
-    """Return what a measure is multiplied by to be drawn: shares are in percent."""
+    """Return the factor by which a measure is drawn: shares are in percent."""
     return 1.0 if measure == SCORE else MEASURES[measure].factor
 
 
@@ -160,21 +161,21 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
         for label in panel.shown_labels:
             for measure in names:
                 for aggregation in panel.aggregations(measure):
-                    found = panel.estimate(measure, label, aggregation)
-                    few, most = panel.seeds()
+                    estimate = panel.estimate(measure, label, aggregation)
+                    fewest_seeds, most_seeds = panel.seeds()
                     tasks = len(panel.tasks_with(measure))
                     row = {
                         "algorithm": algorithm,
                         "arm": label,
                         "measure": measure,
                         "aggregation": aggregation,
-                        "value": found.value,
-                        "low": found.low,
-                        "high": found.high,
+                        "value": estimate.value,
+                        "low": estimate.low,
+                        "high": estimate.high,
                         "normalization": panel.panel.normalization if measure == SCORE else "",
                         "tasks": tasks,
-                        "fewest_seeds": few,
-                        "most_seeds": most,
+                        "fewest_seeds": fewest_seeds,
+                        "most_seeds": most_seeds,
                         "steps": panel.end,
                         "budget": panel.panel.steps,
                     }
@@ -185,28 +186,28 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
                         "arm": label,
                         "measure": measure_words(panel, measure),
                         "over tasks": AGGREGATES[aggregation].label,
-                        "ours": told(found, measure),
+                        "ours": estimate_words(estimate, measure),
                     }
                     for name, text in words.items():
                         shown.setdefault(name, []).append(text)
-    if not drawing.several():
+    if not drawing.has_several_algorithms:
         shown.pop("algorithm", None)
     caption = f"{drawing.experiment.place}: numbers at the end, with 95 % intervals over seeds"
     return Table("numbers", caption, shown, data)
 
 
-def title(measure: str) -> str:
-    """Return the head of a chart of a measure."""
+def title_words(measure: str) -> str:
+    """Return the title of a chart of a measure."""
     return "Score" if measure == SCORE else MEASURES[measure].title
 
 
 def measure_words(data: PanelRuns, measure: str) -> str:
-    """Return what a measure is called in a table."""
+    """Return the name of a measure in a table."""
     if measure == SCORE:
         return score_words(data)
     return MEASURES[measure].name
 
 
-def told(found: Estimate, measure: str) -> str:
-    """Write an estimate of a measure with its interval."""
-    return estimate_text(found, MEASURES[measure].text, no_interval=" (no interval)")
+def estimate_words(estimate: Estimate, measure: str) -> str:
+    """Return an estimate of a measure with its interval."""
+    return estimate_text(estimate, MEASURES[measure].text, no_interval=" (no interval)")

@@ -8,12 +8,12 @@ from hadamard.report.compositions import (
     SHADED,
     Composed,
     Drawing,
-    axis,
+    axis_words,
     factor,
     line,
     numbers_table,
     score_axis,
-    title,
+    title_words,
 )
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw import charts
@@ -28,46 +28,52 @@ _CELL = (3.1, 2.5)
 def compose(drawing: Drawing) -> Composed:
     """Draw each plot as a chart of aggregated curves."""
     styles = drawing.styles
-    shown, measures = [], {algorithm: list[str]() for algorithm in drawing.panels}
+    figure_charts, measures = [], {algorithm: list[str]() for algorithm in drawing.panels}
     for number, plot in enumerate(drawing.experiment.plots):
         data = drawing.panels[plot.algorithm]
         if plot.measure not in measures[plot.algorithm]:
             measures[plot.algorithm].append(plot.measure)
         labels = [arm.label for arm in plot.arms] or data.shown_labels
         steps, bands = data.band(plot.measure, labels, drawing.shading)
-        times = factor(plot.measure)
-        head = plot.title or title(plot.measure)
-        if drawing.several() and not plot.title:
-            head = f"{algorithm_name(plot.algorithm)}: {head.lower()}"
+        scale = factor(plot.measure)
+        title = plot.title or title_words(plot.measure)
+        if drawing.has_several_algorithms and not plot.title:
+            title = f"{algorithm_name(plot.algorithm)}: {title.lower()}"
         if data.end < data.panel.steps:
-            head += f"\n{data.budget_words}"
-        shown.append(
+            title += f"\n{data.budget_words}"
+        figure_charts.append(
             Chart(
                 f"plot-{number}",
-                head,
-                axis(data, plot.measure),
+                title,
+                axis_words(data, plot.measure),
                 [
-                    line(label, styles[label], steps, Band(*(times * part for part in band)))
+                    line(label, styles[label], steps, Band(*(scale * part for part in band)))
                     for label, band in bands.items()
                 ],
                 from_zero=plot.measure != SCORE,
             )
         )
-    every = dict.fromkeys(name for names in measures.values() for name in names)
-    footer = f"{drawing.footer(list(every))} Shaded: {SHADED[drawing.shading]}."
-    draw = partial(charts.small_multiples, shown, styles, drawing.experiment.columns, _CELL, footer)
-    return Composed(draw, _caption(drawing), [numbers_table(drawing, measures)], shown, list(every))
+    all_measures = list(dict.fromkeys(m for shown in measures.values() for m in shown))
+    footer = f"{drawing.footer(all_measures)} Shaded: {SHADED[drawing.shading]}."
+    columns = drawing.experiment.columns
+    return Composed(
+        partial(charts.small_multiples, figure_charts, styles, columns, _CELL, footer),
+        _caption(drawing),
+        [numbers_table(drawing, measures)],
+        figure_charts,
+        all_measures,
+    )
 
 
 def _caption(drawing: Drawing) -> str:
-    told = []
+    sentences = []
     for plot in drawing.experiment.plots:
         data = drawing.panels[plot.algorithm]
-        name = plot.title or title(plot.measure)
+        name = plot.title or title_words(plot.measure)
         if plot.measure == SCORE:
-            reading = AGGREGATES[data.panel.aggregations[0]].description
-            told.append(f"{name}: {score_axis(data)} ({reading}).")
+            description = AGGREGATES[data.panel.aggregations[0]].description
+            sentences.append(f"{name}: {score_axis(data)} ({description}).")
         else:
             aggregate = AGGREGATES[data.panel.health_aggregations[0]].label
-            told.append(f"{name}: {aggregate} over tasks, of the representation.")
-    return " ".join(dict.fromkeys(told)) + f" Shaded: {SHADED[drawing.shading]}."
+            sentences.append(f"{name}: {aggregate} over tasks, of the representation.")
+    return " ".join(dict.fromkeys(sentences)) + f" Shaded: {SHADED[drawing.shading]}."

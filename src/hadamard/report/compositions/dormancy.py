@@ -36,7 +36,7 @@ class _Row:
 
 
 def compose(drawing: Drawing) -> Composed:
-    """Put the theory's prediction beside what was measured, in the paper's rows."""
+    """Show the theory's prediction beside what was measured, in the paper's rows."""
     ((_, data),) = drawing.panels.items()
     rows = _rows(data)
     stated = {
@@ -45,9 +45,9 @@ def compose(drawing: Drawing) -> Composed:
         if stated.measure == _MEASURE
     }
     marks = [
-        Mark(label, 100 * found.value, 100 * found.low, 100 * found.high, 100 * stated[label])
+        Mark(label, 100 * share.value, 100 * share.low, 100 * share.high, 100 * stated[label])
         for row, (_, _, plain, hr, _) in _present(rows)
-        for label, found in ((plain, row.mean.without), (hr, row.mean.measured))
+        for label, share in ((plain, row.mean.without), (hr, row.mean.measured))
     ]
     caption = (
         "Fraction of dormant neurons of the last hidden layer at the end, mean of tasks: without "
@@ -69,12 +69,12 @@ def _rows(data: PanelRuns) -> list[_Row]:
     finals = data.finals(_MEASURE)
     rows = []
     for name, activation, plain, hr, rule in _ROWS:
-        before, after = finals.get(plain), finals.get(hr)
-        if not before or not after:
+        without, with_hr = finals.get(plain), finals.get(hr)
+        if not without or not with_hr:
             continue
-        mean = mean_dormancy(before, after, activation)
-        change = difference(after, before, "mean", unit="percent", rng=report_generator())
-        rows.append(_Row(name, rule, mean, change, len(before)))
+        mean = mean_dormancy(without, with_hr, activation)
+        change = difference(with_hr, without, "mean", unit="percent", rng=report_generator())
+        rows.append(_Row(name, rule, mean, change, len(without)))
     return rows
 
 
@@ -117,18 +117,18 @@ def _table(drawing: Drawing, rows: Sequence[_Row]) -> Table:
 
 
 def _task_table(drawing: Drawing, data: PanelRuns) -> Table:
-    """Return the same task by task, as means over seeds."""
+    """Return the same numbers for each task, as means over seeds."""
     finals = data.finals(_MEASURE)
     columns: dict[str, list[object]] = {
         name: [] for name in ("task", "activation", "without", "predicted", "with")
     }
     for name, activation, plain, hr, _ in _ROWS:
-        for task, before in finals.get(plain, {}).items():
-            after = finals.get(hr, {}).get(task)
-            if after is None:
+        for task, without in finals.get(plain, {}).items():
+            with_hr = finals.get(hr, {}).get(task)
+            if with_hr is None:
                 continue
-            p = float(before.mean())
-            row = (task, name, p, predicted_dormant(p, activation), float(after.mean()))
+            p = float(without.mean())
+            row = (task, name, p, predicted_dormant(p, activation), float(with_hr.mean()))
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
     shown = {
@@ -138,14 +138,14 @@ def _task_table(drawing: Drawing, data: PanelRuns) -> Table:
     return Table("tasks", f"{drawing.experiment.place}, task by task", shown, columns)
 
 
-def _fraction(found: Estimate) -> str:
-    if not found.has_interval:
-        return f"{found.value:.2f} (no interval)"
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+def _fraction(estimate: Estimate) -> str:
+    if not estimate.has_interval:
+        return f"{estimate.value:.2f} (no interval)"
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
-def _percent(found: Estimate) -> str:
-    if not np.isfinite(found.value):
+def _percent(estimate: Estimate) -> str:
+    if not np.isfinite(estimate.value):
         return "–"
-    interval = f" ({found.low:+.0f} to {found.high:+.0f})" if found.has_interval else ""
-    return f"{found.value:+.0f} %{interval}"
+    interval = f" ({estimate.low:+.0f} to {estimate.high:+.0f})" if estimate.has_interval else ""
+    return f"{estimate.value:+.0f} %{interval}"

@@ -22,21 +22,19 @@ if TYPE_CHECKING:
 
 def compose(drawing: Drawing) -> Composed:
     """Draw the change of each algorithm's score as a bar with its interval."""
-    found: dict[str, Difference | None] = {}
+    changes: dict[str, Difference | None] = {}
     for algorithm, data in drawing.panels.items():
         scores = data.finals(SCORE)
-        sides = [scores.get(arm.label) for arm in (data.panel.arms[1], data.panel.baseline)]
-        if not all(sides):
-            found[algorithm] = None
+        with_hr = scores.get(data.panel.arms[1].label)
+        baseline = scores.get(data.panel.baseline.label)
+        if not with_hr or not baseline:
+            changes[algorithm] = None
             continue
-        ours, theirs = sides
-        assert ours is not None
-        assert theirs is not None
-        found[algorithm] = difference(
-            ours, theirs, data.panel.aggregations[0], unit="percent", rng=report_generator()
+        changes[algorithm] = difference(
+            with_hr, baseline, data.panel.aggregations[0], unit="percent", rng=report_generator()
         )
     return Composed(
-        partial(_draw, drawing, found),
+        partial(_draw, drawing, changes),
         "Change of each algorithm's score by HR, in percent of its baseline's; bars: 95 % "
         "intervals of the paired difference. "
         + " ".join(
@@ -44,20 +42,20 @@ def compose(drawing: Drawing) -> Composed:
             f"{data.panel.baseline.label}, {score_axis(data)}."
             for name, data in drawing.panels.items()
         ),
-        [_table(drawing, found)],
+        [_table(drawing, changes)],
     )
 
 
-def _draw(drawing: Drawing, found: dict[str, Difference | None]) -> Figure:
+def _draw(drawing: Drawing, changes: dict[str, Difference | None]) -> Figure:
     footer = textwrap.wrap(drawing.footer([SCORE]), 96)
     figure = new_figure(6, 2.9 + 0.15 * len(footer), (0.75, 0.15, 0.45 + 0.15 * len(footer), 0.2))
     axes = figure.subplots()
-    for place, one in enumerate(found.values()):
-        if one is None:
+    for place, change in enumerate(changes.values()):
+        if change is None:
             axes.annotate("no runs", (place, 0), xytext=(0, 4), textcoords="offset points",
                           ha="center", fontsize=8, color="#555555")  # fmt: skip
             continue
-        value, low, high = one.estimate
+        value, low, high = change.estimate
         axes.bar(place, value, width=0.6, color=variant_style(1).color, alpha=0.85)
         if np.isfinite(low):
             axes.plot([place, place], [low, high], color="#1d2129", linewidth=1.6)
@@ -66,7 +64,7 @@ def _draw(drawing: Drawing, found: dict[str, Difference | None]) -> Figure:
                       ha="center", fontsize=9)  # fmt: skip
     axes.axhline(0, color="#555555", linewidth=1)
     axes.margins(y=0.15)
-    axes.set_xticks(range(len(found)), [algorithm_name(name) for name in found])
+    axes.set_xticks(range(len(changes)), [algorithm_name(name) for name in changes])
     axes.set_ylabel("change of the score by HR (%)", fontsize=9)
     axes.grid(axis="y", color="#e3e6ea", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -76,13 +74,13 @@ def _draw(drawing: Drawing, found: dict[str, Difference | None]) -> Figure:
     return figure
 
 
-def _table(drawing: Drawing, found: dict[str, Difference | None]) -> Table:
+def _table(drawing: Drawing, changes: dict[str, Difference | None]) -> Table:
     shown: dict[str, list[str]] = {}
     data: dict[str, list[object]] = {}
-    for algorithm, one in found.items():
+    for algorithm, change in changes.items():
         panel = drawing.panels[algorithm]
-        value, low, high = one.estimate if one is not None else (float("nan"),) * 3
-        words = "–" if one is None else f"{value:+.1f} %"
+        value, low, high = change.estimate if change is not None else (float("nan"),) * 3
+        words = "–" if change is None else f"{value:+.1f} %"
         if np.isfinite(low):
             words += f" ({low:+.1f} to {high:+.1f})"
         cells = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hadamard.report.compositions import SHADED, Composed, Drawing, line, told
+from hadamard.report.compositions import SHADED, Composed, Drawing, estimate_words, line
 from hadamard.report.data.imported import ImportedCurve
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw import charts
@@ -20,7 +20,7 @@ from hadamard.report.statistics.panel import SCORE, PanelRuns, seed_band, value_
 
 
 def compose(drawing: Drawing) -> Composed:
-    """Draw a small chart for each task, each arm's mean over seeds in it."""
+    """Draw a small chart for each task, with each arm's mean over seeds."""
     ((algorithm, data),) = drawing.panels.items()
     tasks = [
         task
@@ -29,14 +29,14 @@ def compose(drawing: Drawing) -> Composed:
     ]
     methods = list(dict.fromkeys(curve.method for curve in drawing.curves))
     styles = drawing.styles | charts.styles_for(methods, len(drawing.styles))
-    shown = [
+    task_charts = [
         Chart(f"task-{task}", task.partition("/")[2], "score", _lines(drawing, data, task, styles))
         for task in tasks
     ]
     footer = f"{drawing.footer([])} Shaded: {SHADED[drawing.shading]}."
     columns = drawing.experiment.columns
     cell = (2.6, 2.05) if columns <= 4 else (1.75, 1.5)
-    draw = partial(charts.small_multiples, shown, styles, columns, cell, footer)
+    draw = partial(charts.small_multiples, task_charts, styles, columns, cell, footer)
     caption = (
         f"{algorithm_name(algorithm)}, score per episode on each task: mean over seeds; shaded: "
         f"{SHADED[drawing.shading]}."
@@ -45,23 +45,23 @@ def compose(drawing: Drawing) -> Composed:
         caption += f" Dotted: {', '.join(methods)}, published curves, in no other number."
     elif drawing.experiment.imported:
         caption += f" Without {' and '.join(drawing.experiment.imported)}: no curves supplied."
-    return Composed(draw, caption, [_table(drawing, data, tasks)], shown)
+    return Composed(draw, caption, [_table(drawing, data, tasks)], task_charts)
 
 
 def _lines(
     drawing: Drawing, data: PanelRuns, task: str, styles: Mapping[str, VariantStyle]
 ) -> list[charts.Line]:
-    found = []
+    lines = []
     for label in data.shown_labels:
         runs = data.complete[label].get(task, [])
         if not runs:
             continue
         series = [run.score_series() for run in runs]
-        steps = np.unique(np.concatenate([one.steps for one in series]))
+        steps = np.unique(np.concatenate([scores.steps for scores in series]))
         steps = steps[steps <= data.end].astype(np.float64)
-        values = np.array([one.latest(steps) for one in series])
-        found.append(line(label, styles[label], steps, seed_band(values, drawing.shading)))
-    return found + [
+        values = np.array([scores.latest(steps) for scores in series])
+        lines.append(line(label, styles[label], steps, seed_band(values, drawing.shading)))
+    return lines + [
         _imported(curve, styles, drawing.shading) for curve in drawing.curves if curve.env == task
     ]
 
@@ -88,7 +88,7 @@ def _table(drawing: Drawing, data: PanelRuns, tasks: list[str]) -> Table:
                 shown[label].append("–")
                 continue
             mean = Estimate(*(float(part[0]) for part in mean_curve(scores[:, None])))
-            shown[label].append(told(mean, SCORE))
+            shown[label].append(estimate_words(mean, SCORE))
             deviation = float(scores.std(ddof=1)) if scores.size > 1 else float("nan")
             row = (task, label, scores.size, *mean, deviation, deviation / np.sqrt(scores.size))
             for name, value in zip(columns, row, strict=True):

@@ -1,4 +1,4 @@
-"""HR beside as many parameters by widening, and beside two HR layers: Table 2."""
+"""HR against widening to the same parameter count, and against two HR layers: Table 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hadamard.report.statistics.estimates import Estimate, report_generator
 from hadamard.report.statistics.panel import SCORE, PanelRuns
 
 _ROWS = ("Baseline", "+ HR", "+ Widen", "+ 2HR")
-# The one column that the paper gives relative to its baseline.
+# The column that the paper gives relative to its baseline.
 _RELATIVE = ("mrq",)
 
 
@@ -27,15 +27,16 @@ class _Cell:
         aggregation = data.panel.aggregations[0]
         baseline = data.panel.baseline.label
         self.change: Estimate | None = None
-        ours, theirs = scores.get(label), scores.get(baseline)
-        if ours and theirs and label != baseline:
+        arm_scores, baseline_scores = scores.get(label), scores.get(baseline)
+        if arm_scores and baseline_scores and label != baseline:
             self.change = difference(
-                ours, theirs, aggregation, unit="percent", rng=report_generator()
+                arm_scores, baseline_scores, aggregation, unit="percent", rng=report_generator()
             ).estimate
-        self.value = data.estimate(SCORE, label, aggregation) if ours else None
+        self.value = data.estimate(SCORE, label, aggregation) if arm_scores else None
         if relative and self.value is not None:
-            whole = self.change or Estimate(0.0, np.nan, np.nan)
-            self.value = Estimate(*(1 + bound / 100 for bound in whole)) if theirs else None
+            percent = self.change or Estimate(0.0, np.nan, np.nan)
+            ratio = Estimate(*(1 + bound / 100 for bound in percent))
+            self.value = ratio if baseline_scores else None
 
     def words(self) -> str:
         if self.value is None:
@@ -49,7 +50,7 @@ class _Cell:
 
 
 def compose(drawing: Drawing) -> Composed:
-    """Fill the paper's rows and columns, each column in the paper's unit."""
+    """Compute the paper's rows and columns, each column in the paper's unit."""
     cells: dict[str, dict[str, _Cell]] = {}
     marks: dict[str, list[Mark]] = {}
     for algorithm, data in drawing.panels.items():

@@ -42,7 +42,7 @@ def estimates(
 def improvements(
     values: Mapping[str, Estimate], styles: Mapping[str, VariantStyle], baseline: str
 ) -> Figure:
-    """Draw how likely a run of each variant beats a run of the baseline."""
+    """Draw the probability that a run of each variant beats a run of the baseline."""
     title = f"Probability of improvement over {baseline}"
     figure = estimates(values, styles, title, "probability of a higher score on a task")
     (axes,) = figure.axes
@@ -66,7 +66,7 @@ def _interval(axes: Axes, row: int, low: float, high: float, color: str) -> None
 
 
 def _finish_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """Label the rows, of which the first is on top."""
+    """Label the rows from top to bottom."""
     axes.set_yticks(range(len(labels)), labels[::-1])
     axes.set_ylim(-0.6, len(labels) - 0.4)
     style_axes(axes, grid="x", ticks=8.5)
@@ -97,7 +97,7 @@ def profiles(
 
 
 class Mark(NamedTuple):
-    """One of our numbers with its interval, and the paper's number if it states one."""
+    """A number of ours with its interval, and the paper's number if it states one."""
 
     label: str
     value: float
@@ -107,7 +107,7 @@ class Mark(NamedTuple):
 
 
 def beside_paper(groups: Mapping[str, Sequence[Mark]], footer: str = "") -> Figure:
-    """Draw our numbers with their intervals and the paper's as diamonds, a panel per group."""
+    """Draw our numbers with their intervals, the paper's as diamonds, and a panel per group."""
     rows = max([1, *map(len, groups.values())])
     footer_lines = textwrap.wrap(footer, 50 * max(1, len(groups)) + 30)
     height = 1.35 + 0.32 * rows + 0.15 * len(footer_lines)

@@ -44,7 +44,7 @@ MIN_BAND_SEEDS = 3
 MAX_VARIANTS_WITH_SEEDS = 4
 """Single seeds are drawn if a chart has at most this many variants: more would hide the means."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""The Content-Security-Policy of a page with charts, which allows nothing from the network."""
+"""The Content-Security-Policy of a page with charts: nothing is loaded from the network."""
 
 _FOLDER = Path(__file__).parent
 
@@ -104,10 +104,10 @@ class Chart:
 def mean_line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: FloatArray) -> Line:
     """Return a variant's line from its seeds' values, (seeds, steps)."""
     any_value = np.flatnonzero(np.isfinite(values).any(axis=0))
-    if any_value.size:  # end where the runs end
+    if any_value.size:  # cut the steps that no run has reached
         steps, values = steps[: any_value[-1] + 1], values[:, : any_value[-1] + 1]
-    kept = _thinned(len(steps))
-    steps, values = steps[kept], values[:, kept]
+    drawn_points = _thinned(len(steps))
+    steps, values = steps[drawn_points], values[:, drawn_points]
     seeds = values if 1 < len(values) <= MAX_SEED_LINES else values[:0]
     band = mean_curve(values)
     if len(values) < MIN_BAND_SEEDS:
@@ -116,7 +116,7 @@ def mean_line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: 
 
 
 def uncrowded(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines, without single seeds if there are so many that they would hide the means.
+    """Return the lines, without single seeds where these would hide the means.
 
     Lines without an interval keep their seeds.
     """
@@ -186,16 +186,16 @@ def small_multiples(
     figure = new_figure(width, height, (0.8, 0.18, bottom, top))
     figure.subplots_adjust(wspace=0.85 / cell[0], hspace=0.78 / cell[1])
     grid = figure.subplots(rows, columns, squeeze=False)
-    small = cell[0] < 2.2
+    is_small = cell[0] < 2.2
     for index, (axes, chart) in enumerate(zip(grid.flat, charts, strict=False)):
         draw_on(axes, chart, with_seeds=False)
-        axes.set_title(chart.title, fontsize=8.5 if small else 10)
-        is_lowest = index >= len(charts) - columns
-        axes.set_xlabel(chart.xlabel if is_lowest else "", fontsize=8)
-        repeated = index % columns and charts[index - 1].ylabel == chart.ylabel
-        axes.set_ylabel("" if repeated else chart.ylabel, fontsize=8)
-        axes.tick_params(labelsize=7 if small else 8)
-        if small:
+        axes.set_title(chart.title, fontsize=8.5 if is_small else 10)
+        is_last_row = index >= len(charts) - columns
+        axes.set_xlabel(chart.xlabel if is_last_row else "", fontsize=8)
+        repeats_label = index % columns and charts[index - 1].ylabel == chart.ylabel
+        axes.set_ylabel("" if repeats_label else chart.ylabel, fontsize=8)
+        axes.tick_params(labelsize=7 if is_small else 8)
+        if is_small:
             axes.locator_params(axis="x", nbins=3)
             axes.locator_params(axis="y", nbins=4)
     for axes in grid.flat[len(charts) :]:
@@ -209,7 +209,7 @@ def small_multiples(
 
 
 def styles_for(methods: Sequence[str], variants: int) -> dict[str, VariantStyle]:
-    """Return dotted styles for other methods, in the colors after those of so many variants."""
+    """Return dotted styles for other methods, in the colors that follow the variants'."""
     colors = [VARIANT_COLORS[(variants + i) % len(VARIANT_COLORS)] for i in range(len(methods))]
     return {
         method: VariantStyle(color, "o", ":") for method, color in zip(methods, colors, strict=True)
@@ -237,13 +237,13 @@ def legend_html(styles: Mapping[str, VariantStyle], swatches: Mapping[str, str])
 def script_html(charts: Iterable[Chart]) -> str:
     """Return the data of all charts and the script that draws them."""
     data = json.dumps([payload(chart) for chart in charts], separators=(",", ":"))
-    data = data.replace("<", "\\u003c")  # so that no text ends the script element
+    data = data.replace("<", "\\u003c")  # no text may end the script element
     code = (_FOLDER / "chart.js").read_text(encoding="utf-8")
     return f'<script type="application/json" id="charts">{data}</script>\n<script>{code}</script>'
 
 
 def style() -> str:
-    """Return the CSS of charts and of the parts of a page around them."""
+    """Return the CSS of charts and of the page around them."""
     return (_FOLDER / "chart.css").read_text(encoding="utf-8")
 
 

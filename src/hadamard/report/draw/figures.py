@@ -30,7 +30,7 @@ _VARIANT_DASHES = ("-", "--", ":", "-.")
 
 
 class VariantStyle(NamedTuple):
-    """The look of a variant's line; markers and dashes tell lines apart without color."""
+    """The look of a variant's line; markers and dashes distinguish lines without color."""
 
     color: str
     marker: str
@@ -50,8 +50,8 @@ class Curve:
 def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Figure:
     """Return an empty figure.
 
-    ``margins`` are left, right, bottom and top in inches. Without them matplotlib computes them,
-    which takes as long as everything else.
+    ``margins`` are left, right, bottom and top in inches. Without them matplotlib computes a
+    layout, which doubles the drawing time.
     """
     try:
         from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Fi
 
 def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw dormant neurons, effective rank and hidden bias of one or more networks."""
-    # Rows are drawn from the bottom up; the first layer of the first network comes on top.
+    # Row 0 is at the bottom, so the list is reversed: the first network's first layer is on top.
     labels = [(network, layer) for network, d in diagnoses.items() for layer in d["layers"]][::-1]
     figure = new_figure(11, 1.7 + 0.36 * len(labels))
     left, middle, right = figure.subplots(1, 3, sharey=True)
@@ -154,7 +154,7 @@ def style_axes(axes: Axes, grid: Grid | None = None, ticks: float = 9) -> None:
 
 
 def kde_grid(grid: KdeGrid) -> Figure:
-    """Draw each neuron's density in its own cell; cells of dormant neurons are outlined in red."""
+    """Draw each neuron's density in a cell of its own; dormant neurons' cells have red outlines."""
     columns = min(4, len(grid.neurons))
     rows = math.ceil(len(grid.neurons) / columns)
     width, height = 1.9 * columns + 0.3, 1.35 * rows + 0.7
@@ -174,7 +174,7 @@ def draw_densities(
     left: float = 0.08,
     right: float = 0.98,
 ) -> None:
-    """Draw a grid of densities into a figure or a part of one."""
+    """Draw a grid of densities into a figure or a subfigure."""
     count = len(grid.neurons)
     columns = min(4, count)
     figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.75)
@@ -185,7 +185,7 @@ def draw_densities(
         color = RED if grid.dormant[i] else BLUE
         places, density = grid.places[i], grid.density[i]
         if grid.bounded:
-            # All cells share one axis, so that a spike at the edge is visible as such.
+            # All cells share one axis, so a spike at -1 or +1 stands at the edge.
             places = np.concatenate([[-1.25], places, [1.25]])
             density = np.concatenate([[0.0], density, [0.0]])
             cell.set_xlim(-1.25, 1.25)
@@ -204,7 +204,7 @@ def draw_densities(
 
 
 def add_footer(figure: Figure, lines: Sequence[str]) -> None:
-    """Write lines at the foot of a figure, whose bottom margin must have room for them."""
+    """Write lines at the bottom of a figure, whose bottom margin must have room for them."""
     if lines:
         figure.text(
             0.5, 0.05 / figure.get_figheight(), "\n".join(lines), ha="center", va="bottom",
@@ -215,18 +215,19 @@ def add_footer(figure: Figure, lines: Sequence[str]) -> None:
 def variant_style(number: int) -> VariantStyle:
     """Return the style of the variant with this number.
 
-    The first eight differ in color, the next ones in their dashes; the styles of 32 differ.
+    The first eight differ in color, each further eight in their dashes; the 33rd is the first
+    again.
     """
-    round_of_colors = number // len(VARIANT_COLORS)
+    cycle = number // len(VARIANT_COLORS)
     return VariantStyle(
         VARIANT_COLORS[number % len(VARIANT_COLORS)],
         _VARIANT_MARKERS[number % len(_VARIANT_MARKERS)],
-        _VARIANT_DASHES[round_of_colors % len(_VARIANT_DASHES)],
+        _VARIANT_DASHES[cycle % len(_VARIANT_DASHES)],
     )
 
 
 def swatch(style: VariantStyle) -> Figure:
-    """Draw a piece of a variant's line, for a legend."""
+    """Draw a short line in a variant's style, for a legend."""
     figure = new_figure(0.45, 0.2)
     figure.set_layout_engine("none")  # the axes fill the figure
     axes = figure.add_axes((0, 0, 1, 1))
@@ -255,7 +256,7 @@ def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = Fa
 
 
 def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyle]) -> Figure:
-    """Draw rows of panels with one legend; the name of each row is at its left."""
+    """Draw rows of panels with one legend; each row's name is at its left."""
     columns = max(map(len, rows.values()))
     figure = new_figure(3.1 * columns, 2.6 * len(rows) + 0.4)
     grid = figure.subplots(len(rows), columns, squeeze=False)
@@ -274,7 +275,7 @@ def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyl
 
 
 def legend_handles(axes: Axes, styles: Iterable[VariantStyle]) -> list[Line2D]:
-    """Return lines in these styles for a legend, added to the axes without any points."""
+    """Add empty lines in these styles to the axes and return them, for a legend."""
     return [
         axes.plot(
             [], [], color=style.color, linestyle=style.dashes, marker=style.marker, linewidth=2
@@ -286,8 +287,8 @@ def legend_handles(axes: Axes, styles: Iterable[VariantStyle]) -> list[Line2D]:
 def draw_panel(axes: Axes, panel: Panel) -> None:
     """Draw variants over training: a thick mean over seeds, thin seeds, and their shaded range.
 
-    Mean and range are drawn only where every seed has a value: otherwise the mean would jump where
-    a seed ends.
+    Mean and range are drawn only where every seed has a value: a mean over fewer seeds would jump
+    where a seed ends.
     """
     lines, title, ylabel, from_zero = panel
     for line in lines:
@@ -326,7 +327,7 @@ def _short_steps(value: float, _: Any = None) -> str:
 
 
 def contributions(parts: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw what the next layer receives, one bar for each name, the first on top.
+    """Draw what the next layer receives, one bar for each name, from top to bottom.
 
     ``parts`` has the ``live_contribution``, ``dormant_contribution`` and ``bias_contribution`` of
     each name.

@@ -1,4 +1,4 @@
-"""Figures written to files, many of them in parallel on all cores."""
+"""Figures written to files, in parallel on all cores."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 _DPI = 120
 _MAX_SEQUENTIAL = 6
-# Read by the worker processes, which are forked copies of this one: figures cannot be pickled.
+# Forked workers read this global: drawing functions cannot be pickled.
 _pending: Sequence[Picture] = ()
 
 
 class Picture(NamedTuple):
-    """A figure to be drawn into files."""
+    """A figure that is not drawn yet, and its files."""
 
     draw: Callable[[], Figure]
     path: Path
-    """The path of its files, without .svg and .png."""
+    """The path of its files without their suffixes."""
 
 
 def draw_all(pictures: Sequence[Picture]) -> list[str]:
@@ -34,13 +34,13 @@ def draw_all(pictures: Sequence[Picture]) -> list[str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if cores == 1 or len(pictures) <= _MAX_SEQUENTIAL or sys.platform != "linux":
         return [_draw(picture) for picture in pictures]
-    import matplotlib.figure  # once, before forking
+    import matplotlib.figure  # imported once, before forking
 
     del matplotlib
     global _pending
     _pending = pictures
     with warnings.catch_warnings():
-        # Forking a process with threads is safe here, since drawing uses none of them.
+        # Python warns of forking a process with threads; drawing uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = multiprocessing.get_context("fork").Pool(min(cores, len(pictures)))
     with pool:
@@ -66,7 +66,7 @@ def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
     """
     svg = svg_text(figure, path.name)
     path.with_name(f"{path.name}.svg").write_text(svg, encoding="utf-8")
-    # Reuse the layout of the SVG: computing it takes half of the time.
+    # Keep the SVG's layout: computing it again would take half of the time.
     figure.set_layout_engine("none")
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=_DPI)
     if pdf:

@@ -1,4 +1,4 @@
-"""Figures as SVG: as files, and as parts of a page that follow its light or dark colors."""
+"""Figures as SVG: files, and elements of a page in its light or dark colors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The colors of a page in place of the shades of black in a figure.
+# The page's colors that replace a figure's black and grays.
 _PAGE_COLORS = {
     "#000000": "currentColor",
     "#1d2129": "currentColor",
@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"(\d\.\d\d)\d+")  # beyond the two decimals that are visib
 
 
 def inline_figure(figure: Figure, name: str) -> str:
-    """Return a figure as part of a page, see `inline_svg`."""
+    """Return a figure as an element of a page, see `inline_svg`."""
     return inline_svg(svg_text(figure, name))
 
 
@@ -40,9 +40,9 @@ def svg_text(figure: Figure, name: str) -> str:
 
 
 def inline_svg(svg: str) -> str:
-    """Return the content of an SVG file as part of a page, in the page's colors.
+    """Return the content of an SVG file as an element of a page, in the page's colors.
 
-    Only tags are changed: colors, and coordinates, which are cut to two decimals.
+    Only tags change: their colors, and their coordinates, which are cut to two decimals.
     """
     element = _METADATA.sub("", svg[svg.index("<svg") :])
     return _TAG.sub(lambda tag: _inline_tag(tag.group()), element)

@@ -1,1 +1,1 @@
-"""Pages, and the tables on them."""
+"""HTML pages and the tables on them."""

@@ -15,7 +15,7 @@ from hadamard.text import counted
 
 
 def caveats(sections: Sequence[Section], problems: Iterable[str] = ()) -> list[str]:
-    """Return all caveats about a report's runs; ``problems`` arose while they were read."""
+    """Return all caveats about a report's runs; ``problems`` are errors of reading them."""
     runs = [run for section in sections for run in section.runs]
     sentences = [f"{_sentence(problem)} The report leaves it out." for problem in problems]
     sentences += unreadable_parts(runs)
@@ -32,7 +32,7 @@ def caveats(sections: Sequence[Section], problems: Iterable[str] = ()) -> list[s
 
 
 def unreadable_parts(runs: Sequence[RunData]) -> list[str]:
-    """Say which parts of the runs could not be read."""
+    """Return sentences on which parts of the runs could not be read."""
     return [
         f"{run.label}, seed {run.seed}, on {run.env}: {problem}; the rest of it is used."
         for run in runs
@@ -59,7 +59,7 @@ def _sentence(text: str) -> str:
 
 
 def _limits(sections: Sequence[Section]) -> list[str]:
-    """Say what limits the comparisons; a limit of several sections is said once."""
+    """Return what limits the comparisons; a limit of several sections is one sentence."""
     names_by_limit: dict[str, list[str]] = {}
     for section in sections:
         for limit in limits(section):
@@ -77,7 +77,7 @@ def _limits(sections: Sequence[Section]) -> list[str]:
 
 
 def _different_settings(section: Section) -> list[str]:
-    """Say which variants only differ in settings that labels usually do not name."""
+    """Return which variants only differ in settings that labels usually do not name."""
     by_names: dict[tuple[object, ...], list[Variant]] = {}
     for variant in section.variants:
         spec = variant.runs[0].spec
@@ -88,7 +88,7 @@ def _different_settings(section: Section) -> list[str]:
             first, *others = (variant.runs[0].spec for variant in variants)
             differing = dict.fromkeys(name for spec in others for name in changed(first, spec))
             if not differing:
-                continue  # the protocol or the kind of score differs, which has its own caveat
+                continue  # the protocol or the kind of score differs: another caveat says so
             sentences.append(
                 f"{section.name}: runs of the same variant have different settings "
                 f"({', '.join(differing)}); they are shown as {counted(len(variants), 'variant')}, "
@@ -98,7 +98,7 @@ def _different_settings(section: Section) -> list[str]:
 
 
 def _different_protocols(runs: Sequence[RunData]) -> list[str]:
-    """Say that runs were trained under different versions of the protocol."""
+    """Return a sentence if the runs were trained under different versions of the protocol."""
     protocols = Counter(run.protocol for run in runs)
     if len(protocols) == 1:
         return []
@@ -110,7 +110,7 @@ def _different_protocols(runs: Sequence[RunData]) -> list[str]:
 
 
 def _different_scores(section: Section) -> list[str]:
-    """Say that a section's variants are not judged by the same kind of score."""
+    """Return a sentence if a section's variants are judged by different kinds of score."""
     kinds = dict.fromkeys(SCORES[variant.score_kind].of for variant in section.variants)
     if len(kinds) == 1:
         return []
@@ -156,8 +156,8 @@ def _without_health(runs: Sequence[RunData]) -> list[str]:
     if not lacking:
         return []
     names = ", ".join(f"{run.label} seed {run.seed} on {run.env}" for run in lacking[:5])
-    more = f", and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+    further = f", and {len(lacking) - 5} more" if len(lacking) > 5 else ""
     return [
         f"{counted(len(lacking), 'run')} without a health stream, so without dormancy, rank and "
-        f"hidden bias: {names}{more}."
+        f"hidden bias: {names}{further}."
     ]

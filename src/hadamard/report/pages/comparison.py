@@ -171,21 +171,21 @@ def _seeds_caption(section: Section) -> str:
 
 def _table(section: Section) -> str:
     variants = section.variants
-    kinds: dict[ScoreKind, None] = dict.fromkeys(variant.score_kind for variant in variants)
+    score_kinds: dict[ScoreKind, None] = dict.fromkeys(v.score_kind for v in variants)
     cells = {
         "variant": [v.label for v in variants],
         "score by seed": [" · ".join(_seed_cell(run) for run in v.runs) for v in variants],
     }
     for key in ("score", "training_score", *HEALTH, "steps_per_second"):
-        if key == "training_score" and set(kinds) == {"training"}:
+        if key == "training_score" and set(score_kinds) == {"training"}:
             continue  # it is the score
         cell = _rank_cell if key == "effective_rank" else partial(_cell, measure=key)
         cells[MEASURES[key].column] = [cell(v) for v in variants]
     cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
     caption = (
         "Numbers at the end: means over the finished seeds. Score: "
-        f"{', or '.join(SCORES[kind].final for kind in kinds)}. Dormant neurons, rank and hidden "
-        "bias are those of the last diagnosis."
+        f"{', or '.join(SCORES[kind].final for kind in score_kinds)}. Dormant neurons, rank and "
+        "hidden bias are those of the last diagnosis."
     )
     if "training score" in cells:
         caption += f" Training score: {SCORES['training'].final}."

@@ -42,8 +42,8 @@ def _verdict_html(label: str, diagnosis: Mapping[str, Any]) -> str:
     lines = diagnosis["verdict"].splitlines()
     healthy = lines[0].startswith("Healthy")
     body = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    kind = "verdict" if healthy else "verdict sick"
-    return f'<div class="{kind}"><p><strong>{escape(label)}</strong></p>{body}</div>'
+    css_class = "verdict" if healthy else "verdict sick"
+    return f'<div class="{css_class}"><p><strong>{escape(label)}</strong></p>{body}</div>'
 
 
 def write_diagnosis_page(
@@ -58,10 +58,10 @@ def write_diagnosis_page(
 
     ``further_figures``, by caption, are shown before the layers.
     """
-    several = len(diagnoses) > 1
+    has_several_networks = len(diagnoses) > 1
     first = next(iter(diagnoses.values()))
     tables = "".join(
-        (f"<h3>{escape(label)}</h3>" if several else "") + layer_table_html(diagnosis)
+        (f"<h3>{escape(label)}</h3>" if has_several_networks else "") + layer_table_html(diagnosis)
         for label, diagnosis in diagnoses.items()
     )
     densities = "".join(
@@ -71,7 +71,7 @@ def write_diagnosis_page(
         for label, grids_of_network in grids.items()
         for i, grid in enumerate(grids_of_network)
     )
-    before = "".join(
+    further_html = "".join(
         f"<figure>{inline_figure(figure, caption)}"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
         for caption, figure in (further_figures or {}).items()
@@ -80,7 +80,7 @@ def write_diagnosis_page(
 {__version__}</p>
 {"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
 {"".join(_verdict_html(label, diagnosis) for label, diagnosis in diagnoses.items())}
-{before}
+{further_html}
 <h2>Layer by layer</h2>
 <figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
 {inline_figure(figures.health(diagnoses), "health")}</figure>

@@ -54,23 +54,23 @@ dd { margin: 0 0 0 1.2rem; overflow-wrap: anywhere; }
 """
 
 
-def columns_html(columns: Mapping[str, Sequence[str]], kind: str = "numbers") -> str:
-    """Return columns of cells, by their heads, as an HTML table; ``kind`` is its CSS class."""
+def columns_html(columns: Mapping[str, Sequence[str]], css_class: str = "numbers") -> str:
+    """Return columns of cells, by their heads, as an HTML table."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in zip(*columns.values(), strict=True)
     )
     return (
-        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table class="{css_class}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
 def terms_html(terms: Mapping[str, str]) -> str:
     """Return terms and their explanations as a list."""
-    pairs = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in terms.items())
-    return f"<dl>{''.join(pairs)}</dl>"
+    entries = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in terms.items())
+    return f"<dl>{''.join(entries)}</dl>"
 
 
 def write_document(

@@ -27,7 +27,7 @@ _BOUNDS = {"": "value", "_low": "low", "_high": "high"}
 
 @dataclass
 class _Pair:
-    """The final dormant fractions of a variant with HR and of its ordinary layer, by task."""
+    """The final dormant fractions with HR and with the ordinary layer, by task."""
 
     algorithm: str
     variant: str

@@ -20,7 +20,7 @@ _HEALTH = (_DORMANT, _RANK, _HIDDEN_BIAS)
 
 
 class Finding(NamedTuple):
-    """One comparison: its result in a sentence, and sentences with the numbers."""
+    """A comparison: one sentence with its result, and sentences with the numbers."""
 
     headline: str
     details: list[str]
@@ -34,7 +34,7 @@ def findings(section: Section) -> list[Finding]:
         if baseline is None:
             continue
         reason = incomparable(variant, baseline)
-        # Different networks are compared all the same: the finding lists what else differs.
+        # Different networks are compared in any case: the finding lists what else differs.
         if reason and (variant.steps == baseline.steps or _only_trained_longer(variant, baseline)):
             headline = not_compared(variant.label, baseline.label, reason)
             results.append(_numbers_only(variant, headline))
@@ -47,9 +47,9 @@ def findings(section: Section) -> list[Finding]:
     return results
 
 
-def not_compared(ours: str, theirs: str, reason: str) -> str:
-    """Return the sentence that two labels are not compared, and why."""
-    return f"{ours} against {theirs}: {reason}, so they are not compared."
+def not_compared(label: str, baseline: str, reason: str) -> str:
+    """Return the sentence that a variant is not compared with its baseline, and why."""
+    return f"{label} against {baseline}: {reason}, so they are not compared."
 
 
 def _only_trained_longer(variant: Variant, baseline: Variant) -> bool:
@@ -63,7 +63,7 @@ def _only_trained_longer(variant: Variant, baseline: Variant) -> bool:
 
 
 def _numbers_only(variant: Variant, headline: str) -> Finding:
-    """Return the numbers of a variant that is not compared with another."""
+    """Return a variant's numbers without a comparison."""
     return Finding(headline, [_sentence(measure, variant) for measure in (_SCORE, *_HEALTH)])
 
 
@@ -104,7 +104,7 @@ def _compare(variant: Variant, baseline: Variant) -> Finding:
 
 def _headline(variant: Variant, baseline: Variant, outcome: str) -> str:
     """Return the sentence that a variant scored higher or lower."""
-    # "did not help" is for changed layers; another activation is just an alternative.
+    # Only a changed layer can "not help"; another activation is an alternative.
     activations = {v.runs[0].spec["net.activation"] for v in (variant, baseline)}
     verb = " did not help: it" if outcome == "lower" and len(activations) == 1 else ""
     return f"{variant.label}{verb} scored {outcome} than {baseline.label}."
@@ -112,10 +112,10 @@ def _headline(variant: Variant, baseline: Variant, outcome: str) -> str:
 
 def _difference(measure: Measure, variant: Variant, baseline: Variant) -> Difference | None:
     """Return how the means of a measure differ; None where a variant has no finite value."""
-    ours, theirs = (finite(v.finals(measure.key)) for v in (variant, baseline))
-    if not ours.size or not theirs.size:
+    values, baseline_values = (finite(v.finals(measure.key)) for v in (variant, baseline))
+    if not values.size or not baseline_values.size:
         return None
-    return difference([ours], [theirs], "mean", rng=report_generator())
+    return difference([values], [baseline_values], "mean", rng=report_generator())
 
 
 def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = None) -> str:
@@ -125,7 +125,7 @@ def _sentence(measure: Measure, variant: Variant, baseline: Variant | None = Non
         return f"{name}: {_mean_text(measure, variant)}."
     sentence = f"{name}: {_mean_text(measure, variant)} against {_mean_text(measure, baseline)}"
     change = _difference(measure, variant, baseline)
-    # How the scores compare is said in the headline.
+    # The headline says how the scores compare.
     if measure is _SCORE or change is None:
         return f"{sentence}."
     words = {"higher": measure.above, "lower": measure.below}
@@ -143,7 +143,7 @@ def _other_differences(variant: Variant, baseline: Variant) -> list[str]:
 
 
 def limits(section: Section) -> list[str]:
-    """Return sentences about what limits all of the section's comparisons."""
+    """Return sentences on what limits all of the section's comparisons."""
     sentences = []
     for run in section.runs:
         if not run.finished:

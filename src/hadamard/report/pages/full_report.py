@@ -76,7 +76,7 @@ def write_report(
 
 
 class _Report:
-    """Writes a report; every method that starts with an underscore returns a part of the page."""
+    """Writes a report; most methods return a part of the page as HTML."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class _Report:
 
     def _findings(self) -> str:
         all_tasks = "".join(map(comparisons_html, self.combined.scores))
-        several = len(self.sections) > 1
+        with_names = len(self.sections) > 1
         by_task = "".join(
-            findings_html(section, with_name=several, with_limits=False)
+            findings_html(section, with_name=with_names, with_limits=False)
             for section in self.sections
         )
         if len(self.sections) > _OPEN_SECTIONS:
@@ -176,10 +176,10 @@ class _Report:
         return f'<div class="caveats"><h2 id="caveats">Caveats</h2>{html}</div>'
 
     def _all_tasks(self) -> str:
-        several = len(self.combined.scores) > 1
+        with_names = len(self.combined.scores) > 1
         html = ""
         for scores in self.combined.scores:
-            head = f"<h3>{escape(algorithm_name(scores.algorithm))}</h3>" if several else ""
+            head = f"<h3>{escape(algorithm_name(scores.algorithm))}</h3>" if with_names else ""
             html += head + aggregates_html(scores, self.files, self.styles)
         return html
 
@@ -236,7 +236,7 @@ class _Report:
         return score_charts
 
     def _lines(self, curves: Iterable[tuple[str, Any, FloatArray]]) -> list[charts.Line]:
-        """Return lines from labels, steps and values, (seeds, steps); only those with a value."""
+        """Return lines from labels, steps and values, (seeds, steps); without a value, no line."""
         return charts.uncrowded(
             [
                 charts.mean_line(label, self.styles[label], steps, values)
@@ -251,7 +251,9 @@ class _Report:
             title, factor, charts_html = MEASURES[measure].title, MEASURES[measure].factor, ""
             for section in self.sections:
                 curves = [(v.label, *v.health_curve(measure)) for v in section.variants]
-                lines = self._lines((name, at, factor * values) for name, at, values in curves)
+                lines = self._lines(
+                    (label, steps, factor * values) for label, steps, values in curves
+                )
                 if lines:
                     charts_html += self.files.chart(
                         Chart(f"{slug(title)}-{slug(section.name)}", section.name,
@@ -323,7 +325,7 @@ class _Report:
                 ),
                 f"tasks-{algorithm}",
                 f"{algorithm_name(algorithm)}: scores over training on every task",
-                kind="wide",
+                css_class="wide",
             )
             for algorithm, by_task in by_algorithm.items()
             if len(by_task) > 1
@@ -355,7 +357,7 @@ class _Report:
 
 
 def _folded(table: str, rows: int, name: str) -> str:
-    """Return a table; a long one is folded behind its name."""
+    """Return a table; a long one is folded under its name."""
     if rows <= _OPEN_ROWS:
         return table
     return f"<details><summary>{escape(name)}</summary>{table}</details>"

@@ -45,17 +45,17 @@ MULTI_TASK_TERMS = {
 
 
 def health_terms(threshold: float, delta: float) -> dict[str, str]:
-    """Explain the measures of a representation, given the settings of the diagnosis."""
+    """Return explanations of a representation's measures, for these settings of the diagnosis."""
     settings = {"threshold": threshold, "mass": 1 - delta}
     return {term: text.format(**settings) for term, text in _HEALTH_TERMS.items()}
 
 
 def run_terms(runs: Sequence[RunData]) -> dict[str, str]:
-    """Explain the words of a page about these runs."""
-    kinds = [kind for kind in SCORES if any(run.score_kind == kind for run in runs)]
-    score = " ".join(f"Of runs judged by {SCORES[k].of}: {SCORES[k].meaning}" for k in kinds)
+    """Return explanations of the words on a page about these runs."""
+    scores = [SCORES[kind] for kind in SCORES if any(run.score_kind == kind for run in runs)]
+    by_kind = " ".join(f"Of runs judged by {score.of}: {score.meaning}" for score in scores)
     terms = {
-        "score": score if len(kinds) > 1 else SCORES[kinds[0]].meaning,
+        "score": by_kind if len(scores) > 1 else scores[0].meaning,
         "seed": "a repetition of a run with other random numbers.",
         "higher, lower, more, fewer": "the 95 % interval of the difference between two variants' "
         "means excludes 0. It is a bootstrap over seeds, widened because there are few of them.",

@@ -19,7 +19,7 @@ from hadamard.report.statistics.multi_task import MultiTaskScores
 
 
 def comparisons_html(scores: MultiTaskScores) -> str:
-    """Return a sentence for every variant, which compares it with the baseline."""
+    """Return a sentence for every variant that compares it with the baseline."""
     sentences = [scores.comparison(label) for label in scores.compared]
     sentences += [
         not_compared(label, scores.baseline, reason)

@@ -52,7 +52,7 @@ class Entry:
     place: str
     shows: str
     verdicts: Counter[Verdict]
-    drawn: bool
+    has_runs: bool
     """Whether there were any runs to draw."""
 
 
@@ -124,7 +124,7 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
         verdicts = ", ".join(
             f"{entry.verdicts[v]} {v}" for v in _VERDICT_CLASSES if entry.verdicts[v]
         )
-        state = f"<p>{verdicts}</p>" if entry.drawn else '<p class="missing">no runs yet</p>'
+        state = f"<p>{verdicts}</p>" if entry.has_runs else '<p class="missing">no runs yet</p>'
         cards.append(
             f'<a href="{entry.name}/index.html"><div class="picture"><img alt="" loading="lazy" '
             f'src="{entry.name}/figure.png"></div><h2>{escape(entry.place)}</h2>'
@@ -140,7 +140,7 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
 
 
 def claims_table(claims: Sequence[JudgedClaim], place: str) -> Table:
-    """Return the claims with our numbers and the verdicts, as a table for files."""
+    """Return the claims with our numbers and the verdicts."""
     text_columns: dict[str, list[str]] = {
         "claim": [claim.text for claim in claims],
         "in the paper": [_paper_text(claim) for claim in claims],

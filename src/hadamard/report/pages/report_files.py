@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ReportFiles:
     """Collects the figures, charts and tables of a page.
 
-    Tables are written at once. Figures leave a placeholder in the HTML until `fill_in` draws all of
+    Tables are written at once. A figure is a placeholder in the HTML until `fill_in` draws all of
     them, in parallel.
     """
 
@@ -34,12 +34,12 @@ class ReportFiles:
             (folder / name).mkdir(parents=True, exist_ok=True)
 
     def figure(
-        self, draw: Callable[[], Figure], name: str, caption: str = "", kind: str = "wide fits"
+        self, draw: Callable[[], Figure], name: str, caption: str = "", css_class: str = "wide fits"
     ) -> str:
-        """Return the HTML of a figure; ``kind`` is its CSS class."""
+        """Return the HTML of a figure."""
         caption_html = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
         return (
-            f'<figure class="{kind}"><div role="img" aria-label="{escape(caption or name)}">'
+            f'<figure class="{css_class}"><div role="img" aria-label="{escape(caption or name)}">'
             f"{self._placeholder(draw, name)}</div>{caption_html}</figure>"
         )
 
@@ -48,10 +48,10 @@ class ReportFiles:
         self.charts.append(chart)
         return charts.html(chart, self._placeholder(partial(charts.draw, chart), chart.name))
 
-    def table(self, table: Table, kind: str = "words") -> str:
-        """Write a table and return its HTML; ``kind`` is its CSS class."""
+    def table(self, table: Table, css_class: str = "words") -> str:
+        """Write a table and return its HTML."""
         table.write(self.folder / "tables")
-        return table.html(kind)
+        return table.html(css_class)
 
     def fill_in(self, html: str) -> str:
         """Draw and write all figures; return the HTML with the figures in it."""

@@ -82,12 +82,12 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
             continue
         if default is None and name.startswith("train.") and name not in _TRAIN:
             continue
-        head, _, last = name.rpartition(".")
-        last = last.replace("_", "-")
-        prefix = f"--{head}." if head else "--"
+        section, _, option = name.rpartition(".")
+        option = option.replace("_", "-")
+        prefix = f"--{section}." if section else "--"
         if isinstance(value, bool):
-            words.append(f"{prefix}{'' if value else 'no-'}{last}")
+            words.append(f"{prefix}{'' if value else 'no-'}{option}")
         else:
             items = value if isinstance(value, list | tuple) else [value]
-            words += [f"{prefix}{last}", *map(str, items)]
+            words += [f"{prefix}{option}", *map(str, items)]
     return shlex.join(words)

@@ -28,12 +28,12 @@ def results_table(sections: Sequence[Section]) -> Table:
     text_columns: dict[str, list[str]] = {}
     for section in sections:
         for variant in section.variants:
-            names = {"task": section.env, "algorithm": section.algorithm, "variant": variant.label}
+            keys = {"task": section.env, "algorithm": section.algorithm, "variant": variant.label}
             seeds, finished = len(variant.runs), len(variant.finished)
             seeds_text = str(seeds) if seeds == finished else f"{finished} of {seeds}"
-            _append(text_columns, names | {"seeds": seeds_text})
+            _append(text_columns, keys | {"seeds": seeds_text})
             score_of = SCORES[variant.score_kind].of
-            _append(data, names | {"score_of": score_of, "seeds": seeds, "finished": finished})
+            _append(data, keys | {"score_of": score_of, "seeds": seeds, "finished": finished})
             for key in _SHOWN_MEASURES:
                 measure, values = MEASURES[key], finite(variant.finals(key))
                 estimate = mean_estimate(values, share=measure.share)
@@ -70,7 +70,9 @@ def aggregates_table(
     """
     labels = list(scores.scores)
     differences, improvements = scores.differences, scores.improvements
-    unmatched = dict.fromkeys(scores.not_compared, "not compared") | {scores.baseline: "baseline"}
+    without_estimate = dict.fromkeys(scores.not_compared, "not compared") | {
+        scores.baseline: "baseline"
+    }
     text_columns = {
         "variant": labels,
         **{
@@ -78,7 +80,7 @@ def aggregates_table(
             for head, by_label in estimates.items()
         },
         f"P(better than {scores.baseline})": [
-            estimate_text(improvements[label]) if label in improvements else unmatched[label]
+            estimate_text(improvements[label]) if label in improvements else without_estimate[label]
             for label in labels
         ],
     }
@@ -96,7 +98,7 @@ def aggregates_table(
         row |= _bounds("improvement", improvements.get(label))
         difference = differences.get(label)
         row |= _bounds("difference", difference.estimate if difference else None)
-        row["against_baseline"] = difference.outcome if difference else unmatched[label]
+        row["against_baseline"] = difference.outcome if difference else without_estimate[label]
         _append(data, row)
     caption = (
         f"{algorithm_name(scores.algorithm)}, {len(scores.tasks)} tasks: {scores.unit}, "

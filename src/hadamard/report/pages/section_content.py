@@ -1,4 +1,4 @@
-"""What pages show of a section: its words, its numbers and the styles of its variants."""
+"""The content of a section on a page: its texts, its numbers and its variants' styles."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def findings_html(section: Section, *, with_name: bool, with_limits: bool = True
 
 
 def notes_html(notes: Iterable[str]) -> str:
-    """Return sentences as notes, one below the other."""
+    """Return sentences as notes, each a paragraph."""
     return "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
 
 
 def score_words(section: Section) -> str:
-    """Say what a point of the score curves is."""
+    """Return what a point of the score curves is."""
     labels_by_kind: dict[ScoreKind, list[str]] = {}
     for variant in section.variants:
         labels_by_kind.setdefault(variant.score_kind, []).append(variant.label)
@@ -63,7 +63,7 @@ def score_words(section: Section) -> str:
 
 
 def representation_words(runs: Iterable[RunData]) -> str:
-    """Name the layer whose health is shown."""
+    """Return the name of the layer whose health is shown."""
     layers = dict.fromkeys(run.representation for run in runs if run.representation)
     return f"the representation, the last hidden layer ({' or '.join(layers)})"
 

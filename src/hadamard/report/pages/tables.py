@@ -38,7 +38,7 @@ _TEX_CODES = str.maketrans(_TEX)
 
 @dataclass(frozen=True)
 class Table:
-    """A table with two sets of columns: the text to show, and the data behind it."""
+    """A table with two sets of columns: rounded text, and exact data."""
 
     name: str
     """The name of its files."""
@@ -56,9 +56,9 @@ class Table:
         (folder / f"{self.name}.csv").write_text(self.csv(), encoding="utf-8")
         (folder / f"{self.name}.tex").write_text(self.tex(), encoding="utf-8")
 
-    def html(self, kind: str = "words") -> str:
-        """Return the table for a page; ``kind`` is its CSS class."""
-        return columns_html(self.text, kind)
+    def html(self, css_class: str = "words") -> str:
+        """Return the table for a page."""
+        return columns_html(self.text, css_class)
 
     def csv(self) -> str:
         """Return the data as CSV; a missing value is an empty field."""
