@@ -29,8 +29,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each row")
-    asked = parser.parse_args()
-    device = torch.device(asked.device)
+    options = parser.parse_args()
+    device = torch.device(options.device)
     compiled = compiler("auto", device)
     print(machine())
     print(f"{'weights':>10}{'Adam, us':>12}{'ours':>10}{'':>8}{'RAdam, us':>12}{'ours':>10}")
@@ -48,7 +48,7 @@ def main() -> None:
             step = make(weights).step
             runs[name] = captured(step) if device.type == "cuda" else step
         with torch_settings(TrainSpec(), device):  # so that freed memory is kept, as in training
-            times = side_by_side(runs, asked.seconds, device.type)
+            times = side_by_side(runs, options.seconds, device.type)
         row = f"{size:>10,}"
         for theirs, ours in (("Adam", "our Adam"), ("RAdam", "our RAdam")):
             ratio = times[theirs] / times[ours]

@@ -13,8 +13,8 @@ Everything takes turns in one run, and the middle of three turns is reported (``
   in the processes and groups of training;
 - training: ReLU and tanh + HR end to end, as a share of the limit;
 - where the time goes, in a turn of its own that waits for the device after learning;
-- one update: milliseconds, as the device allows (captured on a GPU), with --set as told; and of
-  several seeds at once, each on a stream of its own (``hadamard train --seeds``);
+- one update: milliseconds (captured on a GPU), with the settings of ``--set``; and of several
+  seeds at once, each on a stream of its own (``hadamard train --seeds``);
 - peers: any command that prints a last ``SPS: number``, run between our turns; ``peer.py`` lets
   other projects' scripts do so.
 
@@ -30,177 +30,47 @@ import argparse
 import ast
 import functools
 import json
-import re
-import shlex
 import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.colors import TABLEAU_COLORS
+from matplotlib.figure import Figure
 
+from candidates import COMPARED, Alone, PeerFailure, Updates, measure_waiting, peer
 from hadamard import envs
 from hadamard.core.config import overridden
 from hadamard.envs.common import usable_cores
-from hadamard.envs.groups import GroupedEnvs
-from hadamard.experiments.bench import PARTS, VARIANTS, Lane, Timing
-from hadamard.training.trainer import make_agent
+from hadamard.experiments.bench import PARTS, VARIANTS, TimedTraining, Timing, variant_training
+from hadamard.training.setup import make_agent
 from timing import machine, print_kernels
 
-COMPARED = ("ReLU", "tanh + HR")
-
-
-class Alone:
-    """Environments with random actions and nobody who learns; groups of them play at once."""
-
-    def __init__(
-        self,
-        env: str,
-        count: int,
-        device: torch.device,
-        workers: int | None,
-        groups: int = 1,
-        atari_reset: str = "cleanrl",
-    ) -> None:
-        # On the learner's device: stacking frames on a CPU would count as the environments' time.
-        self.envs = envs.make(
-            env, 0, count, device, workers=workers, groups=groups, atari_reset=atari_reset
-        )
-        self.envs.reset()
-        self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
-        actions = torch.randint(0, self.envs.spec.num_actions, (64, count))
-        self.actions = [rows.split([g.num_envs for g in self.groups]) for rows in actions]
-
-    def rate(self, seconds: float) -> float:
-        """Return steps per second."""
-        steps, start = 0, time.perf_counter()
-        self.envs.send(torch.cat(self.actions[-1]))
-        while time.perf_counter() - start < seconds:
-            for group, action in zip(self.groups, self.actions[steps % 64], strict=True):
-                group.receive()
-                group.send(action)
-            steps += 1
-        self.envs.receive()
-        return (steps + 1) * self.envs.num_envs / (time.perf_counter() - start)
-
-    def close(self) -> None:
-        """Stop the environments."""
-        self.envs.close()
-
-
-class PeerFailure(RuntimeError):
-    """Another program did not tell its speed."""
-
-
-def peer(command: str) -> float:
-    """Run another program and return the last steps per second it told."""
-    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
-    told = re.findall(r"sps\W+([\d.]+)", done.stdout, flags=re.IGNORECASE)
-    if done.returncode or not told:
-        # The emulators' bindings list what was not freed, after the reason.
-        said = [line for line in done.stderr.splitlines() if "leaked" not in line]
-        words = "\n".join(said[-12:])
-        raise PeerFailure(f"{command!r} ended with {done.returncode}:\n{words}")
-    return float(told[-1])
-
-
-def waiting(lane: Lane, seconds: float) -> Timing:
-    """Train for a while, waiting for the device after learning: its time is counted there."""
-    agent: Any = lane.trainer.agent
-    observe = agent.observe
-
-    def observe_and_wait(*arguments: Any) -> Any:
-        metrics = observe(*arguments)
-        if lane.trainer.device.type == "cuda":
-            torch.cuda.synchronize()
-        return metrics
-
-    agent.observe = observe_and_wait
-    timing = lane.measure(seconds)
-    agent.observe = observe
-    return timing
-
-
-class Updates:
-    """One algorithm's learning step on a batch of what it has seen, again and again."""
-
-    def __init__(self, lane: Lane) -> None:
-        agent: Any = lane.trainer.agent
-        self.learn, self.device = agent.learn, lane.trainer.device
-        self.batch: tuple[torch.Tensor, ...] = ()
-        self.host_share = 1.0  # of the last timing: handing the work over, not waiting for it
-        agent.learn = self._keep
-        while not self.batch:
-            lane.advance()
-        agent.learn = self.learn
-
-    def _keep(self, *batch: torch.Tensor) -> Any:
-        self.batch = tuple(part.clone() for part in batch)
-        return self.learn(*batch)
-
-    def seconds(self, count: int, learners: Sequence[Any] = ()) -> float:
-        """Time updates in a row; those of several learners, each on a stream of its own.
-
-        As in training, one learner's are all handed to the device before the next one's.
-        """
-        each = learners or [self.learn]
-        streams = [torch.cuda.Stream() if len(learners) > 1 else None for _ in each]
-        start = time.perf_counter()
-        for learn, stream in zip(each, streams, strict=True):
-            with torch.cuda.stream(stream):  # of None: the usual one
-                for _ in range(count):
-                    learn(*self.batch)
-        handed = time.perf_counter() - start
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        took = time.perf_counter() - start
-        self.host_share = handed / took
-        return took / count
-
-    def of_seeds(self, lane: Lane, seeds: int, count: int, turns: int) -> tuple[float, float]:
-        """Return how many times as long as one learner several take, and the host's share of it."""
-        trainer = lane.trainer
-        agents: list[Any] = [
-            make_agent(trainer.algorithm, replace(trainer.spec, seed=i), trainer.envs, self.device)
-            for i in range(seeds)
-        ]
-        learners = [agent.learn for agent in agents]
-        for learn in learners:
-            learn(*self.batch)
-        torch.cuda.synchronize()
-        ratios, shares = [], []
-        for _ in range(turns):
-            one, all_of_them = self.seconds(count, learners[:1]), self.seconds(count, learners)
-            ratios.append(all_of_them / one)
-            shares.append(self.host_share)
-        return statistics.median(ratios), statistics.median(shares)
+Layout = tuple[int, torch.device, int | None, int, str]
+"""What ``Alone`` takes after the environment's name."""
 
 
 def draw(saved: dict[str, Any], path: str) -> None:
     """Draw where a step's time goes, beside the step of environments alone."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     count = saved["count"]
     bars = {"environments alone": {"stepping": 1e3 * count / saved["limit"]}}
     for variant, numbers in saved["parted"].items():
         timing = Timing(**numbers)
         step = 1e3 * timing.seconds / timing.steps * count
-        bars[variant] = {p: step * timing.parts.get(p, 0) / timing.seconds for p in PARTS}
+        shares = {part: timing.parts.get(part, 0) / timing.seconds for part in PARTS}
+        bars[variant] = {part: step * share for part, share in shares.items()}
         bars[variant]["rest"] = step - sum(bars[variant].values())
-    figure, axes = pyplot.subplots(figsize=(8, 2.6), layout="constrained")
-    names = ("stepping", "acting", "learning", "greedy play", "health", "rest")
-    names = tuple(p for p in names if any(bar.get(p, 0) > 0.01 for bar in bars.values()))
+    figure = Figure(figsize=(8, 2.6), layout="constrained")
+    axes = figure.subplots()
+    order = ("stepping", "acting", "learning", "greedy play", "health", "rest")
+    names = [part for part in order if any(bar.get(part, 0) > 0.01 for bar in bars.values())]
     for place, bar in enumerate(bars.values()):
         left = 0.0
-        for part, color in zip(names, pyplot.get_cmap("tab10").colors, strict=False):
+        for part, color in zip(names, TABLEAU_COLORS, strict=False):
             width = bar.get(part, 0.0)
             axes.barh(place, width, left=left, color=color, label=part if place == 1 else None)
             left += width
@@ -209,60 +79,180 @@ def draw(saved: dict[str, Any], path: str) -> None:
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.12)
-    stepped = "one environment" if count == 1 else f"all {count} environments"
-    axes.set_xlabel(f"milliseconds for a step of {stepped}")
+    batch = "one environment" if count == 1 else f"all {count} environments"
+    axes.set_xlabel(f"milliseconds for a step of {batch}")
     figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
     figure.savefig(path, dpi=160)
 
 
-def grow(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
-    """Print a row for each of the settings asked for; HR's update is timed on the same batches."""
+def grow(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print a row for each setting of ``--grow``; HR's update is timed on the same batches."""
     print(f"{'':<48}{'alone':>10}{'ReLU':>10}{'limit':>8}{'update':>12}{'with HR':>12}")
-    for text in asked.grow:
+    for text in options.grow:
         settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            place = Path(folder) / "run"
-            lane = Lane(asked.algorithm, asked.env, "ReLU", asked.device, place, settings)
-            stack.enter_context(closing(lane))
-            trainer = lane.trainer
-            count, workers = trainer.envs.num_envs, trainer.spec.train.env_workers
-            groups, begun = len(trainer.groups), trainer.spec.train.atari_reset
-            rate = statistics.median(lane.measure(asked.seconds).rate for _ in range(asked.turns))
-            updates = Updates(lane)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(_training(options, "ReLU", Path(folder) / "run", settings)) as training,
+        ):
+            trainer = training.trainer
+            rate = statistics.median(
+                training.measure(options.seconds).rate for _ in range(options.turns)
+            )
+            updates = Updates(training)
             spec = overridden(trainer.spec, VARIANTS["tanh + HR"])
-            rival: Any = make_agent(asked.algorithm, spec, trainer.envs, trainer.device)
-            took = []
-            for learn in (updates.learn, rival.learn):
-                updates.seconds(2, [learn])  # captured, and warm
-                took.append(updates.seconds(asked.updates, [learn]))
-        with closing(Alone(asked.env, count, trainer.device, workers, groups, begun)) as alone:
-            limit = statistics.median(alone.rate(asked.seconds) for _ in range(asked.turns))
+            hadamard: Any = make_agent(options.algorithm, spec, trainer.envs, trainer.device)
+            milliseconds = []
+            for learn in (updates.learn, hadamard.learn):
+                updates.seconds(2, [learn])  # captures the graph and warms up
+                milliseconds.append(1e3 * updates.seconds(options.updates, [learn]))
+            layout = _as_in_training(training)
+        with closing(Alone(options.env, *layout)) as alone:
+            limit = statistics.median(alone.rate(options.seconds) for _ in range(options.turns))
         row = f"{text:<48}{limit:>10,.0f}{rate:>10,.0f}{rate / limit:>8.0%}"
-        print(row + "".join(f"{seconds * 1e3:>9.3f} ms" for seconds in took), flush=True)
+        print(row + "".join(f"{time:>9.3f} ms" for time in milliseconds), flush=True)
 
 
-def compare(asked: argparse.Namespace, changes: dict[str, Any]) -> None:
-    """Print a row for each of the settings asked for; they take turns, ReLU alone."""
+def compare(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print a row for each setting of ``--compare``; they take turns, ReLU alone."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        lanes, turns = {}, dict[str, list[Timing]]()
-        for i, text in enumerate(asked.compare):
+        trainings: dict[str, TimedTraining] = {}
+        for i, text in enumerate(options.compare):
             settings = {**changes, **dict(_setting(part) for part in text.split("+"))}
-            place = Path(folder) / str(i)
-            lane = Lane(asked.algorithm, asked.env, "ReLU", asked.device, place, settings)
-            lanes[text] = stack.enter_context(closing(lane))
-        for _ in range(asked.turns):
-            for text, lane in lanes.items():
-                turns.setdefault(text, []).append(lane.measure(asked.seconds))
+            training = _training(options, "ReLU", Path(folder) / str(i), settings)
+            trainings[text] = stack.enter_context(closing(training))
+        turns: dict[str, list[Timing]] = {text: [] for text in trainings}
+        for _ in range(options.turns):
+            for text, training in trainings.items():
+                turns[text].append(training.measure(options.seconds))
         print(f"{'':<32}{'steps/s':>10}{'/ first':>9}" + "".join(f"{p:>13}" for p in PARTS))
         for text, timings in turns.items():
-            middle = sorted(timings, key=lambda timing: timing.rate)[asked.turns // 2]
+            median = sorted(timings, key=lambda timing: timing.rate)[options.turns // 2]
             # Beside the first in the same turn: a machine's speed drifts.
-            beside = statistics.median(
-                mine.rate / first.rate
-                for mine, first in zip(timings, turns[asked.compare[0]], strict=True)
+            ratio = statistics.median(
+                timing.rate / first.rate
+                for timing, first in zip(timings, turns[options.compare[0]], strict=True)
             )
-            shares = "".join(f"{middle.parts.get(p, 0) / middle.seconds:>13.1%}" for p in PARTS)
-            print(f"{text:<32}{middle.rate:>10,.0f}{beside:>9.3f}{shares}")
+            shares = "".join(f"{median.parts.get(p, 0) / median.seconds:>13.1%}" for p in PARTS)
+            print(f"{text:<32}{median.rate:>10,.0f}{ratio:>9.3f}{shares}")
+
+
+def side_by_side(options: argparse.Namespace, changes: dict[str, Any]) -> None:
+    """Print the limit, training and peers, which take turns; then one update of each variant."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        trainings: dict[str, TimedTraining] = {}
+        for variant in COMPARED:
+            start = time.perf_counter()
+            training = _training(options, variant, Path(folder) / variant, changes)
+            trainings[variant] = stack.enter_context(closing(training))
+            print(f"{variant}: ready in {time.perf_counter() - start:.0f} s", flush=True)
+        layouts = {
+            name: stack.enter_context(closing(Alone(options.env, *layout)))
+            for name, layout in _layouts(options, trainings["ReLU"]).items()
+        }
+        limits: dict[str, list[float]] = {name: [] for name in layouts}
+        turns: dict[str, list[Timing]] = {variant: [] for variant in trainings}
+        peers: dict[str, list[float]] = {name: [] for name, _ in options.peer}
+        for turn in range(options.turns):
+            for name, alone in layouts.items():
+                limits[name].append(alone.rate(options.seconds))
+            for variant, training in trainings.items():
+                turns[variant].append(training.measure(options.seconds))
+            for name, command in options.peer:
+                if name not in peers:
+                    continue
+                try:
+                    peers[name].append(peer(command))
+                except PeerFailure as trouble:  # the other measurements are not lost
+                    print(f"{name} is left out: {trouble}")
+                    del peers[name]
+            newest = {f"alone, {name}": rates[-1] for name, rates in limits.items()}
+            newest |= {variant: timings[-1].rate for variant, timings in turns.items()}
+            newest |= {name: rates[-1] for name, rates in peers.items()}
+            text = ", ".join(f"{name} {rate:,.0f}" for name, rate in newest.items())
+            print(f"turn {turn + 1}, steps/s: {text}", flush=True)
+        limit = max(statistics.median(rates) for rates in limits.values())
+        count = trainings["ReLU"].trainer.envs.num_envs
+        for name, rates in limits.items():
+            print(f"{count} environments alone, {name}: {statistics.median(rates):,.0f} steps/s")
+        waited = {
+            variant: measure_waiting(training, options.seconds)
+            for variant, training in trainings.items()
+        }
+        medians = {
+            variant: sorted(timings, key=lambda timing: timing.rate)[options.turns // 2]
+            for variant, timings in turns.items()
+        }
+        print_speeds(medians, waited, limit)
+        for name, rates in peers.items():
+            rate = statistics.median(rates)
+            ratios = ", ".join(f"{v} {timing.rate / rate:.2f}x" for v, timing in medians.items())
+            print(f"{name}: {rate:,.0f} steps/s; ours is {ratios}")
+        if options.save:
+            parts = {variant: asdict(timing) for variant, timing in waited.items()}
+            numbers = {"limit": limit, "count": count, "parted": parts}
+            Path(options.save).write_text(json.dumps(numbers, indent=1))
+        print_updates(options, trainings)
+
+
+def print_speeds(medians: dict[str, Timing], waited: dict[str, Timing], limit: float) -> None:
+    """Print each variant's speed, and where the time went in the turn that waited."""
+    print(f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS))
+    for variant, timing in medians.items():
+        row = f"{variant:<12}{timing.rate:>10,.0f}{timing.rate / limit:>8.0%}"
+        row += f"{timing.rate / medians['ReLU'].rate:>8.2f}"
+        shares, seconds = waited[variant].parts, waited[variant].seconds
+        print(row + "".join(f"{shares.get(p, 0) / seconds:>13.1%}" for p in PARTS))
+
+
+def print_updates(options: argparse.Namespace, trainings: dict[str, TimedTraining]) -> None:
+    """Print how long one update takes, and those of several seeds at once on a GPU."""
+    updates = {variant: Updates(training) for variant, training in trainings.items()}
+    times: dict[str, list[float]] = {variant: [] for variant in updates}
+    for _ in range(options.turns + 2):
+        for variant, update in updates.items():
+            times[variant].append(update.seconds(options.updates))
+    plain = statistics.median(times["ReLU"])
+    for variant, seconds in times.items():
+        median = statistics.median(seconds)
+        print(f"one update, {variant}: {median * 1e3:.3f} ms ({median / plain:.2f}x)")
+    if options.profile:
+        for variant, update in updates.items():
+            print_kernels(f"one update, {variant}", functools.partial(update.seconds, 1))
+    if options.seeds and trainings["ReLU"].trainer.device.type == "cuda":
+        for variant, update in updates.items():
+            ratio, host = update.seeds_together(
+                trainings[variant], options.seeds, options.updates, options.turns
+            )
+            text = f"{ratio:.2f}x one's, the host at work for {host:.0%} of the time"
+            print(f"updates of {options.seeds} seeds at once, {variant}: {text}", flush=True)
+
+
+def _training(
+    options: argparse.Namespace, variant: str, folder: Path, settings: dict[str, Any]
+) -> TimedTraining:
+    return variant_training(
+        options.algorithm, options.env, variant, options.device, folder, settings
+    )
+
+
+def _as_in_training(training: TimedTraining) -> Layout:
+    trainer = training.trainer
+    train, groups = trainer.spec.train, len(trainer.pipeline.groups)
+    count, workers = trainer.envs.num_envs, train.env_workers
+    return count, trainer.device, workers, groups, train.atari_reset
+
+
+def _layouts(options: argparse.Namespace, training: TimedTraining) -> dict[str, Layout]:
+    """Return the ways to step the environments alone, by name."""
+    count, device, workers, groups, atari_reset = _as_in_training(training)
+    layouts: dict[str, Layout] = {
+        f"{number} processes" if number else "one process": (count, device, number, 1, atari_reset)
+        for number in (options.layouts or (0, 2, 4, 8, 16))
+        if number <= min(usable_cores(), count)
+    }
+    if groups > 1 or envs.automatic_workers(options.env, count):
+        layouts["as in training"] = (count, device, workers, groups, atari_reset)
+    return layouts
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -274,7 +264,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def main() -> None:
-    """Measure everything and print it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--env", default="atari/Breakout")
     parser.add_argument("--algorithm", default="pqn", choices=["dqn", "ppo", "pqn"])
@@ -291,105 +281,19 @@ def main() -> None:
     parser.add_argument("--grow", nargs="+", help="rows of settings, as algo.num_envs=8")
     parser.add_argument("--compare", nargs="+", help="settings to take turns, as train.tf32=False")
     parser.add_argument("--peer", nargs=2, action="append", default=[], help="name and command")
-    asked = parser.parse_args()
-    if asked.draw:
-        draw(json.loads(Path(asked.draw[0]).read_text()), asked.draw[1])
+    options = parser.parse_args()
+    if options.draw:
+        draw(json.loads(Path(options.draw[0]).read_text()), options.draw[1])
         return
-    changes = dict(_setting(text) for text in asked.set)
-    print(f"{asked.algorithm} on {asked.env} {' '.join(asked.set)}, {machine()}")
-    if asked.grow:
-        grow(asked, changes)
+    changes = dict(_setting(text) for text in options.set)
+    print(f"{options.algorithm} on {options.env} {' '.join(options.set)}, {machine()}")
+    if options.grow:
+        grow(options, changes)
         return
-    if asked.compare:
-        compare(asked, changes)
+    if options.compare:
+        compare(options, changes)
         return
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        lanes = {}
-        for variant in COMPARED:
-            start = time.perf_counter()
-            lane = Lane(
-                asked.algorithm, asked.env, variant, asked.device, Path(folder) / variant, changes
-            )
-            lanes[variant] = stack.enter_context(closing(lane))
-            print(f"{variant}: ready in {time.perf_counter() - start:.0f} s", flush=True)
-        trainer = lanes["ReLU"].trainer
-        count = trainer.envs.num_envs
-        begun, groups = trainer.spec.train.atari_reset, len(trainer.groups)
-        ways: dict[str, tuple[int | None, int]] = {
-            f"{workers} processes" if workers else "one process": (workers, 1)
-            for workers in (asked.layouts or (0, 2, 4, 8, 16))
-            if workers <= min(usable_cores(), count)
-        }
-        if groups > 1 or envs.automatic_workers(asked.env, count):
-            ways["as in training"] = (trainer.spec.train.env_workers, groups)
-        layouts = {
-            name: stack.enter_context(closing(Alone(asked.env, count, trainer.device, *way, begun)))
-            for name, way in ways.items()
-        }
-        limits: dict[str, list[float]] = {name: [] for name in layouts}
-        turns: dict[str, list[Timing]] = {variant: [] for variant in lanes}
-        peers: dict[str, list[float]] = {name: [] for name, _ in asked.peer}
-        for turn in range(asked.turns):
-            for name, alone in layouts.items():
-                limits[name].append(alone.rate(asked.seconds))
-            for variant, lane in lanes.items():
-                turns[variant].append(lane.measure(asked.seconds))
-            for name, command in asked.peer:
-                if name not in peers:
-                    continue
-                try:
-                    peers[name].append(peer(command))
-                except PeerFailure as trouble:  # what else was measured is not lost
-                    print(f"{name} is left out: {trouble}")
-                    del peers[name]
-            rates = {f"alone, {name}": found[-1] for name, found in limits.items()}
-            rates |= {variant: timings[-1].rate for variant, timings in turns.items()}
-            rates |= {name: found[-1] for name, found in peers.items()}
-            told = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
-            print(f"turn {turn + 1}, steps/s: {told}", flush=True)
-        limit = max(statistics.median(rates) for rates in limits.values())
-        for name, found in limits.items():
-            print(f"{count} environments alone, {name}: {statistics.median(found):,.0f} steps/s")
-        parted = {variant: waiting(lane, asked.seconds) for variant, lane in lanes.items()}
-        print(
-            f"{'':<12}{'steps/s':>10}{'limit':>8}{'/ ReLU':>8}" + "".join(f"{p:>13}" for p in PARTS)
-        )
-        middle = {
-            name: sorted(ts, key=lambda t: t.rate)[asked.turns // 2] for name, ts in turns.items()
-        }
-        for variant, timing in middle.items():
-            row = f"{variant:<12}{timing.rate:>10,.0f}{timing.rate / limit:>8.0%}"
-            row += f"{timing.rate / middle['ReLU'].rate:>8.2f}"
-            shares = parted[variant].parts
-            whole = parted[variant].seconds
-            print(row + "".join(f"{shares.get(p, 0) / whole:>13.1%}" for p in PARTS))
-        for name, found in peers.items():
-            rate = statistics.median(found)
-            ratios = ", ".join(f"{v} {t.rate / rate:.2f}x" for v, t in middle.items())
-            print(f"{name}: {rate:,.0f} steps/s; ours is {ratios}")
-        if asked.save:
-            told = {variant: asdict(timing) for variant, timing in parted.items()}
-            saved = {"limit": limit, "count": count, "parted": told}
-            Path(asked.save).write_text(json.dumps(saved, indent=1))
-        updates = {variant: Updates(lane) for variant, lane in lanes.items()}
-        times: dict[str, list[float]] = {variant: [] for variant in updates}
-        for _ in range(asked.turns + 2):
-            for variant, update in updates.items():
-                times[variant].append(update.seconds(asked.updates))
-        plain = statistics.median(times["ReLU"])
-        for variant, spent in times.items():
-            took = statistics.median(spent)
-            print(f"one update, {variant}: {took * 1e3:.3f} ms ({took / plain:.2f}x)")
-        if asked.profile:
-            for variant, update in updates.items():
-                print_kernels(f"one update, {variant}", functools.partial(update.seconds, 1))
-        if asked.seeds and trainer.device.type == "cuda":
-            for variant, update in updates.items():
-                ratio, host = update.of_seeds(
-                    lanes[variant], asked.seeds, asked.updates, asked.turns
-                )
-                told = f"{ratio:.2f}x one's, the host at work for {host:.0%} of the time"
-                print(f"updates of {asked.seeds} seeds at once, {variant}: {told}", flush=True)
+    side_by_side(options, changes)
 
 
 if __name__ == "__main__":

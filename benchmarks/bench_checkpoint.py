@@ -40,20 +40,20 @@ def main() -> None:
     parser.add_argument("--filled", type=int, default=1_000_000, help="frames saved at first")
     parser.add_argument("--new", type=int, default=100_000, help="frames between two saves")
     parser.add_argument("--folder", type=Path, help="where to write; a temporary folder if absent")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as name:
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         replay = Replay(ATARI, 1, 1_000_000, torch.device("cpu"))
         print(f"1,000,000 transitions: {replay.nbytes / GIGA:.2f} GB")
-        push(replay, asked.filled)
-        for step, count in ((1, 0), (2, asked.new), (3, asked.new)):
+        push(replay, options.filled)
+        for step, count in ((1, 0), (2, options.new), (3, options.new)):
             push(replay, count)
             start = time.perf_counter()
             checkpoint.save(folder, step, {"replay": replay})
             pause = time.perf_counter() - start
-            held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            new = count or asked.filled
-            print(f"save of {new:>9,} new frames: {pause:5.2f} s, on disk {held / GIGA:.2f} GB")
+            on_disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            new = count or options.filled
+            print(f"save of {new:>9,} new frames: {pause:5.2f} s, on disk {on_disk / GIGA:.2f} GB")
         other = Replay(ATARI, 1, 1_000_000, torch.device("cpu"))
         start = time.perf_counter()
         checkpoint.load(folder, {"replay": other})

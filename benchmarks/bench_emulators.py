@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing
 import numpy as np
 import torch
 
-from bench_atari import Alone
+from candidates import Alone
 from hadamard.envs import atari
 from hadamard.envs.common import usable_cores
 from timing import machine
@@ -61,40 +61,39 @@ def main() -> None:
     parser.add_argument("--atari-reset", default="envpool", choices=atari.RESETS)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--turns", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    count, device, cores = asked.num_envs, torch.device(asked.device), usable_cores()
-    print(
-        f"{count} games of {asked.game}, begun as {asked.atari_reset}, {machine()}, {cores} cores"
-    )
-    wanted = asked.workers or (cores // 2, cores, 2 * cores, 4 * cores)
-    tried = sorted({workers for workers in wanted if 0 < workers <= count})
+    count, device, cores = options.num_envs, torch.device(options.device), usable_cores()
+    game, reset = options.game, options.atari_reset
+    print(f"{count} games of {game}, begun as {reset}, {machine()}, {cores} cores")
+    candidates = options.workers or (cores // 2, cores, 2 * cores, 4 * cores)
+    worker_counts = sorted({workers for workers in candidates if 0 < workers <= count})
     with ExitStack() as stack:
         ways: dict[str, Callable[[float], float]] = {}
 
         def add(name: str, workers: int, groups: int) -> None:
             began = time.perf_counter()
-            alone = Alone(f"atari/{asked.game}", count, device, workers, groups, asked.atari_reset)
+            alone = Alone(f"atari/{game}", count, device, workers, groups, reset)
             ways[name] = stack.enter_context(closing(alone)).rate
             print(f"{name}: ready in {time.perf_counter() - began:.1f} s", flush=True)
 
         peer = "ale-py's vector environment"
-        ways[peer] = stack.enter_context(closing(Vector(asked.game, count))).rate
+        ways[peer] = stack.enter_context(closing(Vector(game, count))).rate
         add("in one process", 0, 1)
-        for workers in tried:
+        for workers in worker_counts:
             add(f"{workers} workers", workers, 1)
             if workers > 1:
                 add(f"{workers} workers, 2 groups", workers, 2)
         rates: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(asked.turns):
+        for _ in range(options.turns):
             for name, rate in ways.items():
-                rates[name].append(rate(asked.seconds))
-    middle = {name: statistics.median(found) for name, found in rates.items()}
+                rates[name].append(rate(options.seconds))
+    medians = {name: statistics.median(turns) for name, turns in rates.items()}
     print(f"\n{'':<30}{'steps/s':>10}{'range':>20}{'/ ale-py':>10}")
-    for name, found in rates.items():
-        low_to_high = f"{min(found):,.0f} to {max(found):,.0f}"
-        ratio = middle[name] / middle[peer]
-        print(f"{name:<30}{middle[name]:>10,.0f}{low_to_high:>20}{ratio:>10.2f}")
+    for name, turns in rates.items():
+        low_to_high = f"{min(turns):,.0f} to {max(turns):,.0f}"
+        ratio = medians[name] / medians[peer]
+        print(f"{name:<30}{medians[name]:>10,.0f}{low_to_high:>20}{ratio:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -95,8 +95,9 @@ def measure(device: str, seconds: float, activation: str) -> list[dict[str, Any]
         if x.dim() == 4:
             layer = forms(sizes, activation)["fused"].to(device, dtype)
             images = x.detach().to(memory_format=torch.channels_last)
+            to_channels_last: Any = layer.to  # its stubs do not know memory_format
             step = forward_backward(
-                layer.to(memory_format=torch.channels_last),
+                to_channels_last(memory_format=torch.channels_last),
                 images.requires_grad_(x.requires_grad),
             )
             runs["last"] = captured(step) if mode == "graph" else step

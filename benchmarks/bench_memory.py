@@ -1,9 +1,10 @@
-"""What it brings on a CPU that the C library keeps freed memory for the next update.
+"""How much faster training is on a CPU when the C library keeps freed memory for the next update.
 
     python benchmarks/bench_memory.py --algorithm ppo --env atari/Breakout
 
-Processes take turns in which training sets memory up as it does, or leaves it as the system has
-it; of each, the time and the page faults of an update and the speed of training are printed.
+Processes take turns: in one, training keeps freed memory, as it does by default; in the other, it
+leaves the C library's default. Printed are the time and the page faults of an update, and the
+speed of training.
 """
 
 from __future__ import annotations
@@ -15,33 +16,38 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
-from bench_atari import COMPARED, Updates
-from hadamard.core import machine as setup
-from hadamard.experiments.bench import Lane
+from candidates import COMPARED, Updates
+from hadamard.core import machine as core_machine
+from hadamard.experiments.bench import variant_training
 from timing import machine
 
 WAYS = ("as the system has it", "kept")
 
 
-def measure(asked: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace) -> None:
     """Print this process's numbers for one way."""
-    if asked.way != "kept":
-        setup._keep_memory = lambda: None  # type: ignore[assignment]
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
+    measured = {}
+    keeping = (
+        nullcontext()
+        if options.way == "kept"
+        else patch.object(core_machine, "_keep_freed_memory", lambda: None)
+    )
+    with tempfile.TemporaryDirectory() as folder, keeping:
         for variant in COMPARED:
             place = Path(folder) / variant
-            lane = Lane(asked.algorithm, asked.env, variant, "cpu", place)
-            rate = lane.measure(asked.seconds).rate
-            updates = Updates(lane)
+            training = variant_training(options.algorithm, options.env, variant, "cpu", place)
+            rate = training.measure(options.seconds).rate
+            updates = Updates(training)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            seconds = updates.seconds(asked.updates)
+            seconds = updates.seconds(options.updates)
             faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-            found[variant] = (1e3 * seconds, faults / asked.updates, rate)
-            lane.close()
-    print(json.dumps(found))
+            measured[variant] = (1e3 * seconds, faults / options.updates, rate)
+            training.close()
+    print(json.dumps(measured))
 
 
 def main() -> None:
@@ -53,26 +59,26 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=20, help="in a row, each turn")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--way", choices=WAYS, help="measure one way in this process")
-    asked = parser.parse_args()
-    if asked.way:
-        measure(asked)
+    options = parser.parse_args()
+    if options.way:
+        measure(options)
         return
-    print(f"{asked.algorithm} on {asked.env}, {machine()}")
+    print(f"{options.algorithm} on {options.env}, {machine()}")
     turns: dict[str, list[dict[str, tuple[float, float, float]]]] = {way: [] for way in WAYS}
-    for _ in range(asked.turns):
+    for _ in range(options.turns):
         for way in WAYS:
             command = [sys.executable, __file__, *sys.argv[1:], "--way", way]
-            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-            turns[way].append(json.loads(told.splitlines()[-1]))
+            printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            turns[way].append(json.loads(printed.splitlines()[-1]))
     for variant in COMPARED:
-        for way, found in turns.items():
-            took, faults, rate = (
+        for way, measurements in turns.items():
+            milliseconds, faults, rate = (
                 statistics.median(numbers)
-                for numbers in zip(*(f[variant] for f in found), strict=True)
+                for numbers in zip(*(turn[variant] for turn in measurements), strict=True)
             )
             print(
-                f"{variant:<12}{way:<22}{took:>9.2f} ms an update{faults:>10,.0f} page faults"
-                f"{rate:>10,.0f} steps/s"
+                f"{variant:<12}{way:<22}{milliseconds:>9.2f} ms an update"
+                f"{faults:>10,.0f} page faults{rate:>10,.0f} steps/s"
             )
 
 

@@ -48,7 +48,7 @@ WAYS = {
 }
 
 
-def made(device: torch.device, capacity: int, **changes: Any) -> MRQ:
+def full_agent(device: torch.device, capacity: int, **changes: Any) -> MRQ:
     """Return an agent whose replay is full of random frames."""
     spec = overridden(
         start.default_spec("mrq", "dmc/walker-walk"),
@@ -73,7 +73,7 @@ def as_in_training(device: torch.device, tf32: bool = True) -> None:
 
 
 def free(device: torch.device) -> None:
-    """Give back what agents held that nobody knows any more: they know themselves."""
+    """Free the memory of agents that are no longer used; each refers to itself."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -95,7 +95,7 @@ def updates(
         graph, compiles, tf32 = WAYS[way]
         as_in_training(device, tf32)
         compiling = {"train.compile": "on" if compiles else "off"}
-        agents = {name: made(device, capacity, **FORMS[name], **compiling) for name in forms}
+        agents = {name: full_agent(device, capacity, **FORMS[name], **compiling) for name in forms}
         turns = 5 if device.type == "cuda" else 1
         calls = ("learn", "learn_encoder") if graph else ("_learn", "_learn_encoder")
         rest, encoder = (
@@ -124,9 +124,9 @@ def updates(
 def public(folder: str, device: torch.device, capacity: int) -> float:
     """Return the training steps per second of the published code, encoder updates included."""
     sys.path.insert(0, folder)
-    theirs: Any = importlib.import_module("MRQ")
+    module: Any = importlib.import_module("MRQ")
     settings = {"buffer_size": capacity, "buffer_size_before_training": 1_000}
-    agent = theirs.Agent((3, 84, 84), 6, 1.0, True, False, device, history=3, hp=settings)
+    agent = module.Agent((3, 84, 84), 6, 1.0, True, False, device, history=3, hp=settings)
     draw = np.random.default_rng(0)
     state = draw.integers(0, 256, (9, 84, 84), dtype=np.uint8)
     for i in range(2_000):
@@ -135,7 +135,7 @@ def public(folder: str, device: torch.device, capacity: int) -> float:
         action = draw.uniform(-1, 1, 6)
         agent.replay_buffer.add(state, action, new, draw.uniform(), False, i % 500 == 499)
         state = new
-    period = agent.target_update_freq
+    period: int = agent.target_update_freq
 
     def block() -> None:
         for _ in range(period):
@@ -150,7 +150,7 @@ def training(agents: list[MRQ], period: int) -> Callable[[], None]:
     cuda = agents[0].device.type == "cuda"
     streams = [torch.cuda.Stream() if cuda else None for _ in agents]
 
-    def everyone(name: str) -> None:
+    def call_all(name: str) -> None:
         for agent, stream in zip(agents, streams, strict=True):
             with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
                 getattr(agent, name)()
@@ -158,20 +158,20 @@ def training(agents: list[MRQ], period: int) -> Callable[[], None]:
     def block() -> None:
         for name in ("learn_encoder", "learn"):
             for _ in range(period):
-                everyone(name)
+                call_all(name)
 
     return block
 
 
 def _process(
-    device: str, capacity: int, form: dict[str, Any], period: int, go: Any, told: Any
+    device: str, capacity: int, form: dict[str, Any], period: int, start: Any, times: Any
 ) -> None:
     as_in_training(torch.device(device))
-    agent = made(torch.device(device), capacity, **form)
+    agent = full_agent(torch.device(device), capacity, **form)
     block = training([agent], period)
     seconds_of(block, 1, agent.device)
-    go.wait()
-    told.put(seconds_of(block, 4, agent.device))
+    start.wait()
+    times.put(seconds_of(block, 4, agent.device))
 
 
 def several(device: torch.device, capacity: int, seeds: list[int]) -> None:
@@ -183,25 +183,25 @@ def several(device: torch.device, capacity: int, seeds: list[int]) -> None:
     for name in ("baseline", "HR"):
         form = FORMS[name]
         for count in seeds:
-            agents = [made(device, capacity, **form, seed=seed) for seed in range(count)]
+            agents = [full_agent(device, capacity, **form, seed=seed) for seed in range(count)]
             block = training(agents, period)
             seconds_of(block, 1, device)
             together = count * period / seconds_of(block, 4, device)
             del agents, block
             free(device)
-            go, told = context.Barrier(count), context.Queue()
-            arguments = (str(device), capacity, form, period, go, told)
+            start, times = context.Barrier(count), context.Queue()
+            arguments = (str(device), capacity, form, period, start, times)
             processes = [context.Process(target=_process, args=arguments) for _ in range(count)]
             for process in processes:
                 process.start()
-            apart = sum(period / told.get() for _ in processes)
+            apart = sum(period / times.get() for _ in processes)
             for process in processes:
                 process.join()
             print(f"{f'{name}, {count}':<34}{together:>15.3g}{apart:>11.3g}", flush=True)
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--capacity", type=int, help="frames in the replay, 21 kB each")
@@ -211,23 +211,24 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
     parser.add_argument("--public", help="a checkout of the published code, to time beside")
-    asked = parser.parse_args()
-    device = torch.device(asked.device)
+    options = parser.parse_args()
+    device = torch.device(options.device)
     cuda = device.type == "cuda"
-    capacity = asked.capacity or (1_000_000 if cuda else 2_000)
-    ways = asked.ways if asked.ways is not None else list(WAYS) if cuda else ["eager"]
+    capacity = options.capacity or (1_000_000 if cuda else 2_000)
+    ways = options.ways if options.ways is not None else list(WAYS) if cuda else ["eager"]
     print(f"{machine()}; replay of {capacity:,} frames, batch 256")
-    count = asked.count or (100 if cuda else 1)
-    ours = updates(device, capacity, ways, count, asked.forms, profiled=asked.profile)
-    if asked.public:
+    count = options.count or (100 if cuda else 1)
+    ours = updates(device, capacity, ways, count, options.forms, profiled=options.profile)
+    if options.public:
         torch.set_float32_matmul_precision("highest")  # as it is
         torch.backends.cudnn.benchmark = False
-        theirs = public(asked.public, device, capacity)
+        published = public(options.public, device, capacity)
         print(
-            f"the published code: {theirs:.3g} steps/s; ours, in the last way, {ours / theirs:.1f}x"
+            f"the published code: {published:.3g} steps/s; "
+            f"ours, in the last way, {ours / published:.1f}x"
         )
-    if asked.seeds:
-        several(device, capacity, asked.seeds)
+    if options.seeds:
+        several(device, capacity, options.seeds)
 
 
 if __name__ == "__main__":

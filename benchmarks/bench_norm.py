@@ -46,20 +46,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each row")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("the kernel is a GPU's, and there is none here")
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
-    print(f"{machine()}; batch {asked.batch}, TF32, compiled; forward + backward")
+    print(f"{machine()}; batch {options.batch}, TF32, compiled; forward + backward")
     print(f"{'layer':20}{'':24}{'compiler, us':>14}{'kernel, us':>14}{'ratio':>8}")
     for name, (recipe, shape) in LAYERS.items():
         for title, (variant, activation) in VARIANTS.items():
-            told = variant, recipe.varied(activation=activation, norm="layer"), shape, asked.batch
+            normed = recipe.varied(activation=activation, norm="layer")
+            arguments = variant, normed, shape, options.batch
             with patch.object(norm_kernel, "available", lambda: False):
-                runs = {"compiler": step(*told)}
-            runs["kernel"] = step(*told)
-            times = side_by_side(runs, asked.seconds, "cuda")
+                runs = {"compiler": step(*arguments)}
+            runs["kernel"] = step(*arguments)
+            times = side_by_side(runs, options.seconds, "cuda")
             row = "".join(f"{1e6 * times[form]:>14.1f}" for form in ("compiler", "kernel"))
             ratio = times["compiler"] / times["kernel"]
             print(f"{name:20}{title:24}{row}{ratio:>7.2f}x", flush=True)

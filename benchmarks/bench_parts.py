@@ -8,6 +8,7 @@ Batch 128, a convolution to 16 feature maps of 8 x 8, a dense layer from 1,024 t
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ def main() -> None:
     """Time the parts in turns, and print them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     x, weight = torch.randn(BATCH, INPUTS), torch.randn(WIDTH, INPUTS)
     upstream, bias = torch.randn(BATCH, WIDTH), torch.randn(WIDTH)
     images = torch.randint(0, 2, (BATCH, 4, 10, 10)).float().to(memory_format=torch.channels_last)
@@ -40,7 +41,11 @@ def main() -> None:
     flat = FlatParameters(torch.nn.Linear(INPUTS, WIDTH))
     flat.gradient.normal_()
     large = torch.randn(LARGE, LARGE)
-    parts = {
+
+    def large_product() -> object:
+        return large @ large
+
+    parts: dict[str, Callable[[], object]] = {
         "dense layer, forward": lambda: torch.addmm(bias, x, weight.t()),
         "dense layer, gradient of its input": lambda: upstream @ weight,
         "dense layer, gradient of its weights": lambda: upstream.t() @ x,
@@ -59,9 +64,9 @@ def main() -> None:
     flops = {name: 2 * BATCH * INPUTS * WIDTH for name in parts if name.startswith("dense")}
     flops[LARGEST] = 2 * LARGE**3
     with torch_settings(TrainSpec(), torch.device("cpu")):  # so that freed memory is kept
-        # By itself: beside something so slow, all others would have too few turns.
-        times = side_by_side({LARGEST: lambda: large @ large}, 1.0)
-        times |= side_by_side(parts, asked.seconds)
+        # By itself: beside something this slow the others would have too few turns.
+        times = side_by_side({LARGEST: large_product}, 1.0)
+        times |= side_by_side(parts, options.seconds)
     for name, seconds in times.items():
         speed = f"{flops[name] / seconds / 1e9:>8.0f} GFLOP/s" if name in flops else ""
         print(f"{name:<40}{1e6 * seconds:>8.0f} us{speed}")

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_report.py --runs 1000 --rows 10000
 
-The runs lie in a temporary folder, ten tasks with five variants each, and are as long as asked: an
-episode a row, besides diagnoses, losses and timing as training writes them.
+The runs lie in a temporary folder, ten tasks with five variants each. Each has ``--rows`` episodes,
+and diagnoses, losses and timing as training writes them.
 """
 
 from __future__ import annotations
@@ -125,13 +125,13 @@ def main() -> None:
         "--keep", type=Path, help="write the runs and the report here and keep them"
     )
     parser.add_argument("--profile", action="store_true", help="show the costliest functions")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.keep or Path(temporary)
+        folder = options.keep or Path(temporary)
         if not (folder / "runs").exists():
-            write_runs(folder / "runs", asked.runs, asked.rows)
+            write_runs(folder / "runs", options.runs, options.rows)
         profile = cProfile.Profile()
-        if asked.profile:
+        if options.profile:
             profile.enable()
         start, before = time.perf_counter(), os.times()
         runs, troubles = gather([folder / "runs"])
@@ -144,12 +144,12 @@ def main() -> None:
         busy = [sum(b[:4]) - sum(a[:4]) for a, b in ((before, reading), (reading, after))]
         figures = len(list((folder / "report" / "figures").iterdir()))
         print(
-            f"{len(runs):,} runs of {asked.rows:,} episodes: {end - start:.1f} s, reading "
+            f"{len(runs):,} runs of {options.rows:,} episodes: {end - start:.1f} s, reading "
             f"{read - start:.1f} s, statistics, {figures} figure files and the page "
             f"{end - read:.1f} s; CPU time {busy[0]:.1f} + {busy[1]:.1f} s; "
             f"index.html {page.stat().st_size / 1e6:.2f} MB"
         )
-        if asked.profile:
+        if options.profile:
             pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
 
 

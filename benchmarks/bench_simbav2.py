@@ -16,6 +16,7 @@ import multiprocessing
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,14 +30,14 @@ from hadamard.training import start
 from timing import in_turns, machine, seconds_of
 
 SHAPES = EnvSpec((51,), torch.float32, action_size=19, max_steps=500)
-FORMS = {
+FORMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "HR": {"net.layer": "hadamard"},
     "widened": {"net.layer": "widened"},
 }
 
 
-def made(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
+def full_agent(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
     """Return an agent whose replay is filled with random transitions."""
     spec = overridden(start.default_spec("simbav2", "humanoid/h1-walk"), changes)
     agent = SimbaV2(SHAPES, spec, device)
@@ -54,10 +55,10 @@ def made(device: torch.device, filled: int = 10_000, **changes: Any) -> SimbaV2:
     return agent
 
 
-def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
+def updates(device: torch.device, chosen_ways: list[str]) -> dict[str, float]:
     """Print updates per second of every form, eager, captured and compiled."""
     per_step, count = 2, 200 if device.type == "cuda" else 2
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     print("\nupdates (both of an interaction are one call)")
     print(f"{'':<28}{'updates/s':>12}{'ms':>9}{'/ plain':>9}")
     ways: list[tuple[str, bool, bool, bool]] = [("eager", False, False, False)]
@@ -68,22 +69,24 @@ def updates(device: torch.device, ways_asked: list[str]) -> dict[str, float]:
             ("graph, compiled, TF32", True, True, True),
         ]
     for way, graph, compiles, tf32 in ways:
-        if ways_asked and way not in ways_asked:
+        if chosen_ways and way not in chosen_ways:
             continue
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         compiling = {"train.compile": "on" if compiles else "off"}
-        agents = {n: made(device, **form, **compiling) for n, form in FORMS.items()}
-        calls = {n: agent.learn if graph else agent._learn for n, agent in agents.items()}
+        agents = {n: full_agent(device, **(form | compiling)) for n, form in FORMS.items()}
+        calls: dict[str, Callable[[], object]] = {
+            n: agent.learn if graph else agent._learn for n, agent in agents.items()
+        }
         times = in_turns(calls, count, 5 if device.type == "cuda" else 3, device)
         for name, seconds in times.items():
             each = seconds / per_step
-            found[f"{name}, {way}"] = 1 / each
+            rates[f"{name}, {way}"] = 1 / each
             ratio = seconds / times["plain"]
             print(f"{name + ', ' + way:<28}{1 / each:>12,.0f}{1e3 * each:>9.3f}{ratio:>9.2f}")
-    return found
+    return rates
 
 
-def whole(env: str, device: torch.device, seconds: float) -> None:
+def interactions(env: str, device: torch.device, seconds: float) -> None:
     """Print interactions per second in an environment, and the environment's alone."""
     print(f"\ninteractions in {env} (one environment, two updates each)")
     torch.set_float32_matmul_precision("high")
@@ -115,17 +118,17 @@ def whole(env: str, device: torch.device, seconds: float) -> None:
             obs = step.obs
             count += 1
         count -= warm_up
-        taken = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         acting, stepping, learning = (1e3 * spent / count).tolist()
         parts = f"acting {acting:.2f} ms, stepping {stepping:.2f}, learning {learning:.2f}"
         alone = 1e3 / stepping
-        print(f"{name:<10}{count / taken:>8,.0f}/s  ({parts}; stepping alone {alone:,.0f}/s)")
+        print(f"{name:<10}{count / elapsed:>8,.0f}/s  ({parts}; stepping alone {alone:,.0f}/s)")
         played.close()
 
 
 def _learner(device: str, count: int, start: Any, rates: Any) -> None:
     torch.set_float32_matmul_precision("high")
-    agent = made(torch.device(device))
+    agent = full_agent(torch.device(device))
     seconds_of(agent.learn, 20, torch.device(device))
     start.wait()
     rates.put(2 / seconds_of(agent.learn, count, torch.device(device)))
@@ -242,7 +245,7 @@ PUBLIC_SETTINGS = {
 
 
 def main() -> None:
-    """Print everything that was asked for."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--env", help="also time whole interactions here")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each whole training")
@@ -251,19 +254,19 @@ def main() -> None:
     parser.add_argument(
         "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32'"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     device = choose_device("auto")
     print(machine())
-    found = updates(device, asked.ways)
-    ours = max(found.items(), key=lambda item: item[1] if item[0].startswith("plain") else 0)
-    if asked.public:
-        theirs = public(asked.public)
-        print(f"\npublished JAX code: {theirs:,.0f} updates/s")
-        print(f"ours ({ours[0]}): {ours[1]:,.0f} updates/s, {ours[1] / theirs:.1f} x")
-    if asked.seeds:
-        together(asked.seeds, device, ours[1])
-    if asked.env:
-        whole(asked.env, device, asked.seconds)
+    rates = updates(device, options.ways)
+    form, rate = max(rates.items(), key=lambda item: item[1] if item[0].startswith("plain") else 0)
+    if options.public:
+        published = public(options.public)
+        print(f"\npublished JAX code: {published:,.0f} updates/s")
+        print(f"ours ({form}): {rate:,.0f} updates/s, {rate / published:.1f} x")
+    if options.seeds:
+        together(options.seeds, device, rate)
+    if options.env:
+        interactions(options.env, device, options.seconds)
 
 
 if __name__ == "__main__":

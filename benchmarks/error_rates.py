@@ -101,19 +101,19 @@ def scores_of(
         return 8 + 4 * level + (3 if side == 0 else 1) * rng.normal(size=level.shape)
     if scores in ("shares", "shares, often 0"):
         mean = 0.05 + 0.6 * level
-        drawn = rng.beta(3 * mean, 3 * (1 - mean))
-        return drawn if scores == "shares" else drawn * (rng.random(drawn.shape) < 0.6)
-    drawn = 3 + 4 * level + rng.normal(size=level.shape)
+        shares = rng.beta(3 * mean, 3 * (1 - mean))
+        return shares if scores == "shares" else shares * (rng.random(shares.shape) < 0.6)
+    normal = 3 + 4 * level + rng.normal(size=level.shape)
     if scores == "scales from 0.03 to 30":
-        return tasks.scale[:, task] * drawn
+        return tasks.scale[:, task] * normal
     if scores == "task-by-variant interaction":
         # A variant is better on some tasks and worse on others, as likely one as the other.
         effects = rng.normal(size=tasks.level.shape)
         if effects.shape[1] < TASKS_TO_RESAMPLE:
             # The rule then speaks of these very tasks: equal variants are equal on average.
             effects -= effects.mean(axis=1, keepdims=True)
-        return drawn + effects[:, task]
-    return drawn
+        return normal + effects[:, task]
+    return normal
 
 
 AGGREGATES = ("mean", "median", "median_of_runs", "iqm", "iqm_of_task_means")
@@ -187,7 +187,7 @@ def error_rates(
 
 
 def power(design: Design, effect: float, aggregate: str = "mean") -> float:
-    """Return how often ``effect`` standard deviations of a seed are found (normal scores)."""
+    """Return how often an effect of so many standard deviations of a seed is found."""
     rng = np.random.default_rng(sum(map(ord, design.name)))
     ours, theirs = experiments(rng, design, "normal", EXPERIMENTS)
     return judged(rng, design, [ours + effect, theirs], aggregate, "points")[0]
@@ -197,13 +197,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--all", action="store_true", help="print every kind of scores")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     start = time.perf_counter()
     heads = ["tasks × seeds", *AGGREGATES, "worst case", "power 1", "2", "3"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for design in DESIGNS:
         rows = list(error_rates(design))
-        if asked.all:
+        if options.all:
             for row in rows:
                 print(f"{row.design} | {row.scores} | {row.aggregate} | {row.unit} | "
                       f"{row.higher:.1%} | {row.lower:.1%}", flush=True)  # fmt: skip
@@ -211,7 +211,7 @@ def main() -> None:
         errors = {name: [row.error for row in rows if row.aggregate == name] for name in AGGREGATES}
         cells = [
             design.name,
-            *(f"{100 * max(found):.1f}" if found else "–" for found in errors.values()),
+            *(f"{100 * max(rates):.1f}" if rates else "–" for rates in errors.values()),
             f"{worst.scores}, {worst.aggregate}, {worst.unit}",
             *(f"{100 * power(design, effect):.0f}" for effect in (1, 2, 3)),
         ]

@@ -55,7 +55,7 @@ def peers(folder: Path) -> Table:
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text())
         if result.get("done", True):
-            # The budget asked for; whole rollouts may end a little earlier.
+            # The budget in the settings; whole rollouts may end a little earlier.
             key = (result["algo"], result["game"], result["steps"])
             table[key]["score"].append(result["final_score"])
             table[key]["greedy"].append(result["greedy_score"])
@@ -77,16 +77,16 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--episodes", type=int, default=20)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    here = ours(asked.runs, asked.episodes)
-    there = peers(asked.peers) if asked.peers else {}
+    own_table = ours(options.runs, options.episodes)
+    peer_table = peers(options.peers) if options.peers else {}
     print("| | steps | score, ours | score, theirs | greedy, ours | greedy, theirs |")
     print("|---|---|---|---|---|---|")
-    for key in sorted(here):
+    for key in sorted(own_table):
         algorithm, game, steps = key
-        mine, other = here[key], there.get(key, {})
-        cells = [cell(table.get(what)) for what in ("score", "greedy") for table in (mine, other)]
+        pair = own_table[key], peer_table.get(key, {})
+        cells = [cell(scores.get(kind)) for kind in ("score", "greedy") for scores in pair]
         print(f"| {algorithm.upper()} {game} | {steps:,} | " + " | ".join(cells) + " |")
 
 

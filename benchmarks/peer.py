@@ -1,4 +1,4 @@
-"""Run another project's training script here, and tell its speed.
+"""Run another project's training script here, and print its speed.
 
     python benchmarks/peer.py --period 128 leanrl/ppo_atari_envpool_torchcompile.py --compile
     python benchmarks/peer.py --period 128 cleanrl/ppo_atari_envpool.py
@@ -36,25 +36,25 @@ INFO = ("reward", "terminated", "lives", "TimeLimit.truncated", "elapsed_step")
 class Meter:
     """Counts steps, and ends the program when enough of them are timed."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked, self.steps = asked, 0
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.steps = options, 0
         self.first, self.start = 0, 0.0
 
     def tick(self, count: int) -> None:
-        """Take note that all of so many environments are about to step."""
-        iteration, within = divmod(self.steps, self.asked.period)
+        """Count a step of so many environments, which is about to begin."""
+        iteration, within = divmod(self.steps, self.options.period)
         now = time.perf_counter()
-        if within == 0 and iteration == self.asked.warm:
+        if within == 0 and iteration == self.options.warm:
             self.first, self.start = self.steps, now
-        elif within == 0 and self.start and now - self.start >= self.asked.seconds:
-            rate = (self.steps - self.first) * (self.asked.counted or count) / (now - self.start)
+        elif within == 0 and self.start and now - self.start >= self.options.seconds:
+            rate = (self.steps - self.first) * (self.options.counted or count) / (now - self.start)
             print(f"\nSPS: {rate:.1f}", flush=True)
             os._exit(0)
         self.steps += 1
 
 
 class Pool:
-    """What ``envpool.make`` hands to users of gym."""
+    """What ``envpool.make`` returns to users of gym."""
 
     meter: Meter
 
@@ -85,6 +85,7 @@ class Pool:
 
     def reset(self, **_: Any) -> NDArray[np.uint8]:
         """Start new games."""
+        obs: NDArray[np.uint8]
         obs, info = self.env.reset(seed=self.seed)
         self.lives = info["lives"]
         return obs
@@ -94,8 +95,8 @@ class Pool:
     ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Play a step, as old gym has it."""
         self.meter.tick(self.num_envs)
-        obs, reward, over, _, told = self.env.step(np.asarray(action))
-        lives = told["lives"]
+        obs, reward, over, _, info = self.env.step(np.asarray(action))
+        lives = info["lives"]
         done = over | ((lives < self.lives) & (lives > 0)) if self.episodic else over
         self.lives = lives
         self.elapsed = np.where(over, 0, self.elapsed + 1).astype(np.int32)
@@ -127,7 +128,7 @@ class Pool:
 
 
 class OwnPool:
-    """The same of our environments of any suite, where a task is named ``suite/task``."""
+    """The same for our environments of any suite, whose tasks are named ``suite/task``."""
 
     meter: Meter
 
@@ -164,7 +165,7 @@ def make_pool(task: str, *words: Any, **settings: Any) -> Pool | OwnPool:
 
 
 class SingleGame:
-    """What Gymnasium's ``SyncVectorEnv`` of one game hands to CleanRL's DQN."""
+    """Gymnasium's ``SyncVectorEnv`` of one game, as CleanRL's DQN uses it."""
 
     num_envs = 1
 
@@ -184,7 +185,7 @@ class SingleGame:
 
 
 class Wrapper:
-    """As gym's."""
+    """Gym's class of this name."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -193,11 +194,11 @@ class Wrapper:
         return getattr(self.env, name)
 
     def reset(self, **settings: Any) -> Any:
-        """Hand it on, for those who extend it."""
+        """Forward the call, for subclasses."""
         return self.env.reset(**settings)
 
     def step(self, action: Any) -> Any:
-        """Hand it on, for those who extend it."""
+        """Forward the call, for subclasses."""
         return self.env.step(action)
 
 
@@ -211,7 +212,7 @@ class Silent:
 
 
 def stand_in(name: str, **contents: Any) -> None:
-    """Let ``import name`` find this."""
+    """Make ``import name`` return a module with these contents."""
     module = types.ModuleType(name)
     module.__dict__.update(contents)
     sys.modules[name] = module
@@ -226,22 +227,22 @@ def main() -> None:
     parser.add_argument("--counted", type=int, default=0, help="environments that count; 0: all")
     parser.add_argument("--replace", nargs=2, action="append", default=[], metavar=("OLD", "NEW"))
     parser.add_argument("script", type=Path)
-    asked, words = parser.parse_known_args()
-    text = asked.script.read_text()
-    for old, new in asked.replace:
+    options, words = parser.parse_known_args()
+    text = options.script.read_text()
+    for old, new in options.replace:
         if old not in text:
-            parser.error(f"--replace: {asked.script} has no {old!r}")
+            parser.error(f"--replace: {options.script} has no {old!r}")
         text = text.replace(old, new)
-    Pool.meter = OwnPool.meter = Meter(asked)
+    Pool.meter = OwnPool.meter = Meter(options)
     stand_in("envpool", make=make_pool)
     stand_in("gym", Wrapper=Wrapper, spaces=spaces, __version__="0.23.1")
     stand_in("wandb", init=Silent, log=Silent)
     stand_in("torch.utils.tensorboard", SummaryWriter=Silent)
     vector.SyncVectorEnv = SingleGame  # type: ignore[misc, assignment]
     # Beside its script are the modules that it imports; the project's are a folder above.
-    sys.path[:0] = [str(asked.script.parent), str(asked.script.parent.parent)]
-    sys.argv = [str(asked.script), *words]
-    place = str(asked.script.resolve())
+    sys.path[:0] = [str(options.script.parent), str(options.script.parent.parent)]
+    sys.argv = [str(options.script), *words]
+    place = str(options.script.resolve())
     sys.modules["__main__"].__file__ = place  # some look for their settings beside it
     exec(compile(text, place, "exec"), {"__name__": "__main__", "__file__": place})
 

@@ -69,16 +69,16 @@ def draw(curves: Curves, runs: list[RunData], per_step: int, path: Path) -> None
     colors = dict(zip(labels, ("#4c566a", "#c2410c", "#0f766e", "#7c3aed"), strict=False))
     figure = Figure(figsize=(4.2 * len(tasks), 3.4), layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        of_task = [run for run in runs if run.env.partition("/")[2] == task]
-        end = max(max(evaluations(run, per_step), default=0) for run in of_task)
-        known = np.array(sorted(step for step in curves[task] if step <= 1.05 * end))
-        every = [curves[task][step] for step in known.tolist()]
-        low, high = [min(v) for v in every], [max(v) for v in every]
-        axes.fill_between(known, low, high, color="#d8dee9", label="published, 10 seeds: range")
-        axes.plot(known, [np.mean(v) for v in every], color="#9aa5b8", lw=1, label="their mean")
-        for run in of_task:
+        task_runs = [run for run in runs if run.env.partition("/")[2] == task]
+        end = max(max(evaluations(run, per_step), default=0) for run in task_runs)
+        steps = np.array(sorted(step for step in curves[task] if step <= 1.05 * end))
+        returns = [curves[task][step] for step in steps.tolist()]
+        low, high = [min(v) for v in returns], [max(v) for v in returns]
+        axes.fill_between(steps, low, high, color="#d8dee9", label="published, 10 seeds: range")
+        axes.plot(steps, [np.mean(v) for v in returns], color="#9aa5b8", lw=1, label="their mean")
+        for run in task_runs:
             ours = evaluations(run, per_step)
-            label = run.label if run.seed == min(r.seed for r in of_task) else None
+            label = run.label if run.seed == min(r.seed for r in task_runs) else None
             axes.plot(
                 list(ours), list(ours.values()), "o-", ms=3, lw=1.2, color=colors[run.label],
                 label=label,
@@ -97,15 +97,15 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="run folders, or folders of them")
     parser.add_argument("--per-step", type=int, default=1, help="published steps in one of ours")
     parser.add_argument("--figure", type=Path, help="also draw them here")
-    asked = parser.parse_args()
-    curves, runs = published(asked.curves), list(load(asked.runs))
+    options = parser.parse_args()
+    curves, runs = published(options.curves), list(load(options.runs))
     unknown = {run.env.partition("/")[2] for run in runs} - set(curves)
     if unknown:
-        sys.exit(f"{asked.curves} has no task {', '.join(sorted(unknown))}")
-    table(curves, runs, asked.per_step)
-    if asked.figure:
-        draw(curves, runs, asked.per_step, asked.figure)
-        print(f"wrote {asked.figure}")
+        sys.exit(f"{options.curves} has no task {', '.join(sorted(unknown))}")
+    table(curves, runs, options.per_step)
+    if options.figure:
+        draw(curves, runs, options.per_step, options.figure)
+        print(f"wrote {options.figure}")
 
 
 if __name__ == "__main__":

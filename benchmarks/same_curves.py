@@ -32,9 +32,9 @@ POINTS = 10
 @functools.cache
 def episodes(run: RunData) -> tuple[np.ndarray, np.ndarray]:
     """Return the steps at which a run's episodes ended, and their scores."""
-    found = rows.columns(run.path / "episodes.jsonl", ("step", "score")).values
-    sound = np.isfinite(found["score"])
-    return found["step"][sound], found["score"][sound]
+    values = rows.columns(run.path / "episodes.jsonl", ("step", "score")).values
+    sound = np.isfinite(values["score"])
+    return values["step"][sound], values["score"][sound]
 
 
 def around(run: RunData, steps: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ def around(run: RunData, steps: np.ndarray) -> np.ndarray:
     return np.array([scores[(ended > low) & (ended <= high)].mean() for low, high in parts])
 
 
-def of_task(groups: Groups, algorithm: str, env: str) -> Groups:
+def on_task(groups: Groups, algorithm: str, env: str) -> Groups:
     """Return the runs of a task; every group must have some."""
     chosen = {
         name: [run for run in runs if (run.algorithm, run.env) == (algorithm, env)]
@@ -72,34 +72,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--group", nargs="+", action="append", required=True, metavar="NAME RUNS")
     parser.add_argument("--figure", type=Path, help="also draw them here")
-    asked = parser.parse_args()
-    if len(asked.group) != 2:
-        parser.error(f"two groups are compared, got {len(asked.group)}: --group NAME RUNS twice")
-    groups = {name: list(load([Path(p) for p in paths])) for name, *paths in asked.group}
-    found = [run for runs in groups.values() for run in runs]
-    algorithms, tasks = sorted({run.algorithm for run in found}), sorted({run.env for run in found})
+    options = parser.parse_args()
+    if len(options.group) != 2:
+        parser.error(f"two groups are compared, got {len(options.group)}: --group NAME RUNS twice")
+    groups = {name: list(load([Path(p) for p in paths])) for name, *paths in options.group}
+    every_run = [run for runs in groups.values() for run in runs]
+    algorithms = sorted({run.algorithm for run in every_run})
+    tasks = sorted({run.env for run in every_run})
     size = 4.2 * len(tasks), 3.0 * len(algorithms)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(algorithms), len(tasks), squeeze=False)
     for (algorithm, env), axes in zip(
         itertools.product(algorithms, tasks), panels.flat, strict=True
     ):
-        runs = of_task(groups, algorithm, env)
-        width = min(reached(run) for each in runs.values() for run in each) / POINTS
+        runs = on_task(groups, algorithm, env)
+        width = min(reached(run) for group in runs.values() for run in group) / POINTS
         print(f"{algorithm} on {env}, score of training episodes up to step")
         print(f"{'':<12}" + "".join(f"{i * width / 1000:>9,.0f}k" for i in range(1, POINTS + 1)))
         tenths: dict[str, list[np.ndarray]] = {name: [] for name in runs}
-        for (name, each), color in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
-            for i, run in enumerate(each):
+        for (name, group), color in zip(runs.items(), ("#c2410c", "#4c566a"), strict=True):
+            for i, run in enumerate(group):
                 steps = width * np.arange(1, int(reached(run) / width) + 1)
                 scores = around(run, steps)
                 tenths[name].append(scores[:POINTS])
                 print_row(f"{name} {i}", scores[:POINTS])
                 axes.plot(steps, scores, lw=1.2, color=color, label=None if i else name)
-        for name, scores in tenths.items():
-            print_row(f"{name}, mean", np.mean(scores, axis=0))
-            if len(scores) > 1:
-                print_row("  deviation", np.std(scores, axis=0, ddof=1))
+        for name, runs_scores in tenths.items():
+            print_row(f"{name}, mean", np.mean(runs_scores, axis=0))
+            if len(runs_scores) > 1:
+                print_row("  deviation", np.std(runs_scores, axis=0, ddof=1))
         print_row("p", mannwhitneyu(*tenths.values()).pvalue)
         title = f"{algorithm.upper()}, {env}"
         axes.set(title=title, xlabel="steps", ylabel="score of training episodes")
@@ -107,9 +108,9 @@ def main() -> None:
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    if asked.figure:
-        figure.savefig(asked.figure, dpi=130)
-        print(f"wrote {asked.figure}")
+    if options.figure:
+        figure.savefig(options.figure, dpi=130)
+        print(f"wrote {options.figure}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def _once(run: Callable[[], object], device: str) -> float:
         run()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) / 20 / 1000
+    milliseconds: float = begin.elapsed_time(end)
+    return milliseconds / 20 / 1000
 
 
 def captured(run: Callable[[], object]) -> Callable[[], object]:

@@ -23,17 +23,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("figures", type=Path)
     parser.add_argument("picture", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     rows = math.ceil(len(EXPERIMENTS) / COLUMNS)
     figure = Figure(figsize=(12, 2.15 * rows), layout="constrained")
     grid = figure.subplots(rows, COLUMNS)
     for axes in grid.flat:
         axes.set_axis_off()
     for axes, (name, experiment) in zip(grid.flat, EXPERIMENTS.items(), strict=False):
-        axes.imshow(imread(asked.figures / name / "figure.png"), interpolation="antialiased")
+        axes.imshow(imread(options.figures / name / "figure.png"), interpolation="antialiased")
         axes.set_title(f"{experiment.place} · {name}", fontsize=9)
-    asked.picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(asked.picture, dpi=100)
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(options.picture, dpi=100)
 
 
 if __name__ == "__main__":

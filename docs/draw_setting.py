@@ -26,8 +26,8 @@ from torch import nn
 
 from hadamard import HadamardConv2d, HadamardLinear, envs
 from hadamard.core.config import overridden
+from hadamard.core.identity import variant
 from hadamard.core.types import EnvSpec
-from hadamard.experiments.grid import variant
 from hadamard.nets import mrq
 from hadamard.nets.encoders import make_encoder
 from hadamard.report.draw.figures import BLUE, GRAY, ORANGE, RED, VERMILLION, new_figure
@@ -195,7 +195,7 @@ def networks() -> list[Network]:
 
 
 def times(count: int) -> str:
-    """Say how often."""
+    """Return a count in words: once, twice, 3 times."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
@@ -274,23 +274,23 @@ def domains() -> Figure:
 
 
 def after_random_steps(env: str, steps: int) -> tuple[NDArray[np.uint8], EnvSpec]:
-    """Return a picture of an environment, and what it hands over."""
-    made = envs.make(env, seed=0, num_envs=1)
-    made.reset()
-    chance = torch.Generator().manual_seed(0)
+    """Return a picture of an environment, and its specification."""
+    environment = envs.make(env, seed=0, num_envs=1)
+    environment.reset()
+    generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
-        if made.spec.num_actions:
-            action = torch.randint(made.spec.num_actions, (1,), generator=chance)
+        if environment.spec.num_actions:
+            action = torch.randint(environment.spec.num_actions, (1,), generator=generator)
         else:
-            action = 2 * torch.rand(1, made.spec.action_size, generator=chance) - 1
-        made.step(action)
-    picture = made.render()
-    made.close()
-    return picture, made.spec
+            action = 2 * torch.rand(1, environment.spec.action_size, generator=generator) - 1
+        environment.step(action)
+    picture = environment.render()
+    environment.close()
+    return picture, environment.spec
 
 
 def middle_square(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Cut off what a wide picture has at its sides."""
+    """Cut both sides off a wide picture."""
     height, width = picture.shape[:2]
     left = (width - height) // 2
     return picture[:, left : left + height]

@@ -76,7 +76,9 @@ class Replay:
     def add(self, *transition: np.ndarray | int | float) -> None:
         """Store a transition in place of the oldest."""
         row = self.added % self.capacity
-        arrays = (self.states, self.actions, self.rewards, self.next_states, self.ended)
+        arrays: tuple[np.ndarray, ...] = (
+            self.states, self.actions, self.rewards, self.next_states, self.ended,
+        )  # fmt: skip
         for array, value in zip(arrays, transition, strict=True):
             array[row] = value
         self.added += 1
@@ -84,7 +86,9 @@ class Replay:
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Tensor, ...]:
         """Return a random batch: states, actions, rewards, next states, ends."""
         rows = rng.integers(min(self.added, self.capacity), size=count)
-        arrays = (self.states, self.actions, self.rewards, self.next_states, self.ended)
+        arrays: tuple[np.ndarray, ...] = (
+            self.states, self.actions, self.rewards, self.next_states, self.ended,
+        )  # fmt: skip
         return tuple(torch.from_numpy(array[rows]) for array in arrays)
 
 

@@ -56,7 +56,8 @@ def new_task(observations: Tensor, scale: float) -> Tensor:
     teacher = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, OUTPUTS))
     with torch.no_grad():
         targets = teacher(2 * observations - 0.4)
-    return scale * (targets - targets.mean(0)) / targets.std(0)
+    scaled: Tensor = scale * (targets - targets.mean(0)) / targets.std(0)
+    return scaled
 
 
 def train(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,15 @@ import pytest
 import hadamard
 from hadamard.core.config import RunSpec, flattened, to_dict
 from hadamard.training.start import default_spec
+from tests.support.pages import DOCS, table
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs" / "algos").glob("*.md"))
+PAGES = sorted((DOCS / "algos").glob("*.md"))
 SOURCE = Path(hadamard.__file__).parent / "algos"
 SUITES = {
     "discrete": ("atari", "minatar"),
     "continuous": ("humanoid", "dmc", "dmc-state", "gym"),
 }
 WORDS = {"yes": True, "no": False, "none": None}
-
-
-def table(page: Path, first: str) -> list[list[str]]:
-    """The rows of the page's table whose head begins with this cell."""
-    body = page.read_text().partition(f"\n| {first} |")[2]
-    lines = itertools.takewhile(lambda line: line.startswith("|"), body.splitlines()[1:])
-    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines][1:]
 
 
 def value(text: str) -> Any:
@@ -40,12 +32,9 @@ def value(text: str) -> Any:
         return WORDS.get(text, text)
 
 
-def field(setting: str, settings: dict[str, Any]) -> str:
+def field(setting: str) -> str:
     """The setting's name in the configuration."""
-    name = setting.removeprefix("--").replace("-", "_")
-    if name == "algo.q_lambda" and name not in settings:
-        return "algo.lambda_"  # until the field is renamed
-    return name
+    return setting.removeprefix("--").replace("-", "_")
 
 
 def test_every_algorithm_has_a_page() -> None:
@@ -58,8 +47,8 @@ def test_stated_defaults_are_those_of_the_code(page: Path) -> None:
     module = importlib.import_module(f"hadamard.algos.{page.stem}")
     spec: RunSpec[Any] = RunSpec(algo=module.Config(), net=module.NET)
     settings = flattened(to_dict(spec))
-    shown = {field(row[0], settings): row[1] for row in table(page, "setting")}
-    suites = {field(row[1], settings) for row in table(page, "suite")}
+    shown = {field(row[0]): row[1] for row in table(page.read_text(), "setting")}
+    suites = {field(row[1]) for row in table(page.read_text(), "suite")}
     own = {f"algo.{entry.name}" for entry in dataclasses.fields(module.Config)}
     assert own <= set(shown)
     for name, text in shown.items():
@@ -74,7 +63,7 @@ def test_stated_overrides_are_those_of_the_suites(page: Path) -> None:
     module = importlib.import_module(f"hadamard.algos.{page.stem}")
     settings = flattened(to_dict(RunSpec(algo=module.Config(), net=module.NET)))
     suites = SUITES[module.ACTIONS]
-    rows = table(page, "suite")
+    rows = table(page.read_text(), "suite")
     assert {row[0] for row in rows} <= {"all", *suites}
     for suite in suites:
         adapted = flattened(to_dict(default_spec(page.stem, f"{suite}/any")))
@@ -83,18 +72,15 @@ def test_stated_overrides_are_those_of_the_suites(page: Path) -> None:
             for name in settings
             if name != "env" and adapted[name] != settings[name]
         }
-        stated = {
-            field(name, settings): value(text)
-            for where, name, text in rows
-            if where in ("all", suite)
-        }
+        stated = {field(name): value(text) for where, name, text in rows if where in ("all", suite)}
         assert stated == changed, suite
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_functions_to_change_are_there(page: Path) -> None:
     code = (SOURCE / f"{page.stem}.py").read_text()
-    named = re.findall(r"`?(\w+)`?", " ".join(row[1] for row in table(page, "to change")[:-1]))
+    *rows, _setting = table(page.read_text(), "to change")
+    named = re.findall(r"\w+", " ".join(row[1] for row in rows))
     assert len(named) >= 4
     for name in named:
         assert f"def {name}(" in code, name

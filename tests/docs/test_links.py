@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-
-
-def prose(page: Path) -> str:
-    """The page without its code."""
-    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+from tests.support.pages import DOCS, PAGES, name, prose
+from tests.support.paths import ROOT
 
 
 def anchors(page: Path) -> set[str]:
@@ -25,7 +17,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     for link in re.findall(r"\]\(([^)]+)\)", prose(page)):
         if link.startswith(("http:", "https:")):
@@ -39,5 +31,5 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert f": {page.relative_to(ROOT / 'docs')}\n" in navigation, page
+    for page in DOCS.rglob("*.md"):
+        assert f": {page.relative_to(DOCS)}\n" in navigation, page

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 import hadamard
+from tests.support.pages import PAGES, name
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 SOURCE = Path(hadamard.__file__).parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PATH = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+(?:\.py)?|[a-z_0-9/]+\.py)`")
 
 
 def in_code(page: Path) -> set[str]:
     """Paths in backquotes that lie in a room of the source, or end as Python files do."""
     rooms = {path.name for path in SOURCE.iterdir()} | {"src", "tests", "benchmarks", "examples"}
-    found = set(PATH.findall(page.read_text()))
-    return {path for path in found if path.endswith(".py") or path.partition("/")[0] in rooms}
+    named = set(PATH.findall(page.read_text()))
+    return {path for path in named if path.endswith(".py") or path.partition("/")[0] in rooms}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_named_are_there(page: Path) -> None:
     for path in in_code(page) - {path for path in in_code(page) if path.endswith("/x.py")}:
         places = (ROOT / path, SOURCE / path, ROOT / "benchmarks" / path)

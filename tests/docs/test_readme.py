@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
-
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    return re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+from tests.support.pages import PAGES, blocks, name
 
 
 def close(shown: str, printed: str) -> bool:
@@ -29,7 +23,7 @@ def close(shown: str, printed: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_snippets_run_and_print_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,14 +38,6 @@ def test_snippets_run_and_print_what_is_shown(
             printed = capsys.readouterr().out
         elif language == "text":
             assert close(text, printed), f"{page.name} shows:\n{text}\nbut it prints:\n{printed}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
-        if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_a_stale_number_would_be_noticed() -> None:

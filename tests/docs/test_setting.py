@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from hadamard.core.config import flattened, to_dict
-from hadamard.envs import atari
+from hadamard.envs import atari_game
 from hadamard.experiments import paper
 from hadamard.report.statistics.normalize import HUMANOID
 from hadamard.training.start import default_spec
+from tests.support import pages
 from tests.support.defaults import (
     BREAKOUT,
     agent,
@@ -22,18 +23,20 @@ from tests.support.defaults import (
     frames,
     rates_fall,
 )
-from tests.support.paths import ROOT, SHARED
+from tests.support.pages import DOCS
+from tests.support.paths import SHARED
 
-PAGE = (ROOT / "docs" / "setting.md").read_text()
+PATH = DOCS / "setting.md"
+PAGE = PATH.read_text()
 PAPER = sorted((SHARED / "paper").glob("*.txt"))
+SCORES = "HumanoidBench's scores"
 TABLES = {"dqn": "DQN's settings", "ppo": "PPO's settings", "pqn": "PQN's settings"}
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of a section's table, without its head."""
-    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
+    """The rows of a section's table."""
+    first = "task" if heading == SCORES else "what"
+    return pages.table(pages.section(PATH, heading), first)
 
 
 def value(text: str) -> Any:
@@ -110,12 +113,12 @@ def kl_to_stop_at(algorithm: str) -> str:
 
 
 FIXED = {
-    "frames for each action": lambda algorithm: atari.FRAME_SKIP,
+    "frames for each action": lambda algorithm: atari_game.FRAME_SKIP,
     "frames stacked": lambda algorithm: (
         agent(algorithm).network.encoder.layers[0].affine.in_channels
     ),
     "image": lambda algorithm: " x ".join(map(str, agent("dqn").replay.frames.shape[-2:])),
-    "most no-ops at the start": lambda algorithm: atari.NOOP_MAX,
+    "most no-ops at the start": lambda algorithm: atari_game.NOOP_MAX,
     "optimizer": lambda algorithm: type(agent(algorithm).optimizer).__name__,
     "greedy games beside training": lambda algorithm: yes(
         default_spec(algorithm, BREAKOUT).train.greedy_envs > 0
@@ -139,11 +142,11 @@ def test_our_values_are_the_defaults(algorithm: str) -> None:
     shown = set()
     for what, setting, ours, _ in table(TABLES[algorithm]):
         if setting == "-":
-            here = FIXED[what](algorithm)
+            actual = FIXED[what](algorithm)
         else:
-            here = settings[named[setting]]
+            actual = settings[named[setting]]
             shown.add(named[setting])
-        assert value(ours) == here, what
+        assert value(ours) == actual, what
     # Where the replay's frames are kept changes no result.
     own = {name for name in settings if name.startswith("algo.")} - {"algo.replay_storage"}
     assert own <= shown
@@ -157,7 +160,7 @@ def test_ours_are_the_papers_where_it_says(algorithm: str) -> None:
 
 
 def test_scores_are_those_that_normalize() -> None:
-    rows = table("HumanoidBench's scores")
+    rows = table(SCORES)
     assert [row[0] for row in rows] == list(HUMANOID)
     for task, random, papers_random, target, papers_target in rows:
         assert (value(random), value(target)) == HUMANOID[task]
@@ -181,7 +184,7 @@ def test_the_papers_values_are_its_own_row_by_row(algorithm: str) -> None:
 
 @pytest.mark.skipif(not PAPER, reason="the paper's text is not here")
 def test_the_papers_scores_are_its_own() -> None:
-    rows = [[task, value(r), value(t)] for task, _, r, _, t in table("HumanoidBench's scores")]
+    rows = [[task, value(r), value(t)] for task, _, r, _, t in table(SCORES)]
     theirs = printed("Per-task random and success-target scores")
     assert rows == [[task, value(random), value(target)] for task, random, target in theirs]
 
@@ -192,12 +195,11 @@ def test_all_that_has_no_runs_is_on_the_page() -> None:
     for place, words in paper.WITHOUT_RUNS.items():
         page, _, anchor = words.rpartition(": ")[2].partition("#")
         assert page == "docs/setting.md"
-        section = PAGE.partition(f"## {anchors[anchor]}\n")[2].partition("\n## ")[0]
-        assert f"The paper's {place}" in section
+        assert f"The paper's {place}" in pages.section(PATH, anchors[anchor])
     assert len(anchors) == len(paper.WITHOUT_RUNS)
 
 
 def test_pictures_are_small() -> None:
     pictures = re.findall(r"\]\((images/setting/\S+)\)", PAGE)
     assert len(pictures) == 3
-    assert all((ROOT / "docs" / name).stat().st_size < 200_000 for name in pictures)
+    assert all((DOCS / name).stat().st_size < 200_000 for name in pictures)

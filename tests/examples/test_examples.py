@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.support.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+def start(script: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
 
 
 def run(script: str, *arguments: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
+    done = start(script, *arguments, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -52,6 +54,19 @@ def test_the_monitor_writes_a_row_for_every_diagnosis(tmp_path: Path) -> None:
         assert all(1 <= layer["effective_rank"] <= layer["neurons"] for layer in row["layers"])
     # The policy learns, so its representation is not the same in every row.
     assert rows[0]["layers"] != rows[-1]["layers"]
+
+
+def test_the_demo_runs_and_reads_its_own_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--output", "demo", "--seeds", "1", "--tasks", "2", "--steps", "5"]
+    printed = run("tanh_vs_hadamard.py", *options, folder=tmp_path)
+    names = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert {"index.html", "curves.png", "kde_tanh.png", "kde_tanh_hr.png"} <= names
+    assert "After the last task, mean of 1 seed:" in printed
+    assert "Open" in printed
+    refused = start("tanh_vs_hadamard.py", "--tasks", "0", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "--tasks must be at least 1, got 0" in refused.stderr
 
 
 @pytest.mark.parametrize("script", ["cleanrl_style_dqn.py", "monitor_in_your_loop.py"])
