@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hadamard import cli
-from tests.support.commands import Command, Said
+from tests.support.commands import Command, Result
 
 # Model files that lie beside the repository; elsewhere those in the user's cache are used.
 _MODELS = Path(__file__).parents[2] / "shared" / "humanoidbench_assets"
@@ -43,16 +43,16 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """Run the command line here, as a person sees it: warnings are lines, and most are hidden."""
     monkeypatch.setenv("COLUMNS", "160")
 
-    def run(*words: str | Path) -> Said:
+    def run(*words: str | Path) -> Result:
         capsys.readouterr()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             try:
                 code = cli.main([str(word) for word in words])
-            except SystemExit as left:
-                code = left.code if isinstance(left.code, int) else 1
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
         captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return Result(code, captured.out, captured.err)
 
     return run

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULE_OF = {
     "Diagnosis": "hadamard.health",
     "Hadamard": "hadamard.layers",
     "HadamardConv2d": "hadamard.layers",
@@ -31,16 +31,16 @@ _HOME = {
     "hadamardize": "hadamard.layers",
     "mark": "hadamard.health",
 }
-__all__ = [*_HOME, "__version__"]
+__all__ = [*_MODULE_OF, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'hadamard' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_MODULE_OF})

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
-    """Return a hint at the known names nearest to one that is not, or nothing.
+    """Return a hint that names the known names closest to an unknown one, or "" if none is close.
 
-    Upper and lower case do not count.
+    Case is ignored.
 
     Examples:
         >>> did_you_mean("Breakot", ["breakout", "freeway"])
@@ -18,12 +18,16 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
         ''
     """
     by_lower: Mapping[str, str] = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(by_lower[n]) for n in near)}?" if near else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    return (
+        f"; did you mean {joined([repr(by_lower[match]) for match in matches], 'or')}?"
+        if matches
+        else ""
+    )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, which names are near, and which there are.
+    """Return the error message for an unknown name: the closest names, and all known ones.
 
     Examples:
         >>> unknown("algorithm", "dqnn", ["dqn", "ppo"])
@@ -34,8 +38,19 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}"
 
 
+def joined(words: Iterable[str], last: str) -> str:
+    """Return words with commas between them, and a conjunction before the last one.
+
+    Examples:
+        >>> joined(["dqn", "ppo", "pqn"], "or"), joined(["dqn", "ppo"], "and")
+        ('dqn, ppo or pqn', 'dqn and ppo')
+    """
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def counted(count: int, noun: str) -> str:
-    """Return a number of things.
+    """Return a number with its noun, in the singular or the plural.
 
     Examples:
         >>> counted(1, "run"), counted(2_000, "run")
@@ -59,7 +74,7 @@ def duration(seconds: float) -> str:
 
 
 def count_range(counts: Iterable[int], noun: str) -> str:
-    """Return the lowest and the highest of some numbers of things.
+    """Return the range of some counts with their noun.
 
     Examples:
         >>> count_range([1, 1], "seed"), count_range([5, 3, 4], "seed")

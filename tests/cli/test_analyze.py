@@ -12,16 +12,16 @@ def test_analyze_diagnoses_all_hidden_layers(
 ) -> None:
     page = tmp_path / "page.html"
     files = {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()}
-    said = command("analyze", finished, "--output", page, "--samples", "200")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"{finished} at step 1,500\n")
-    assert said.out.endswith(f"wrote {page}\n")
+    result = command("analyze", finished, "--output", page, "--samples", "200")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"{finished} at step 1,500\n")
+    assert result.out.endswith(f"wrote {page}\n")
     for layer in ("encoder.hidden.0", "encoder.hidden.1"):
-        assert layer in said.out
+        assert layer in result.out
         assert layer in page.read_text()
     assert "<html" in page.read_text()
     assert {file: file.read_bytes() for file in finished.rglob("*") if file.is_file()} == files
     for samples in ("0", "1", "-3"):
-        said = command("analyze", finished, "--samples", samples)
-        assert (said.code, said.out) == (2, "")
-        assert said.err == f"hadamard: --samples must be at least 2, got {samples}\n"
+        result = command("analyze", finished, "--samples", samples)
+        assert (result.code, result.out) == (2, "")
+        assert result.err == f"hadamard: --samples must be at least 2, got {samples}\n"

@@ -13,17 +13,17 @@ from tests.support.commands import Command, small
 
 
 def test_evaluate_plays_whole_greedy_games(finished: Path, command: Command) -> None:
-    said = command("evaluate", finished, "--episodes", "30")
-    assert (said.code, said.err) == (0, "")
+    result = command("evaluate", finished, "--episodes", "30")
+    assert (result.code, result.err) == (0, "")
     # The task is learned by then: every greedy game scores 1.
-    assert said.out == (
+    assert result.out == (
         f"{finished} at step 1,500: 1.00 ± 0.00 (sd) over 30 greedy episodes of probe/both "
         "(min 1, median 1, max 1)\n"
     )
     assert "over 1 greedy episode of" in command("evaluate", finished, "--episodes", "1").out
-    said = command("evaluate", finished, "--episodes", "0")
-    assert said.code == 2
-    assert "--episodes must be at least 1, got 0" in said.err
+    result = command("evaluate", finished, "--episodes", "0")
+    assert result.code == 2
+    assert "--episodes must be at least 1, got 0" in result.err
 
 
 def test_evaluate_loads_the_networks_of_the_run(finished: Path) -> None:
@@ -52,7 +52,7 @@ def test_evaluating_a_run_without_a_checkpoint_says_so(
 ) -> None:
     (tmp_path / "config.json").write_bytes((finished / "config.json").read_bytes())
     for name in ("evaluate", "analyze"):
-        said = command(name, tmp_path)
-        assert (said.code, said.out) == (2, "")
-        assert "there is no whole checkpoint in" in said.err
-        assert said.err.count("\n") == 1
+        result = command(name, tmp_path)
+        assert (result.code, result.out) == (2, "")
+        assert "there is no whole checkpoint in" in result.err
+        assert result.err.count("\n") == 1

@@ -52,26 +52,26 @@ def assert_explained(text: str, expected: list[tuple[str, str]]) -> None:
 
 
 def test_help_explains_every_field(command: Command) -> None:
-    said = command("train", "--help")
-    assert (said.code, said.err) == (0, "")
-    assert_explained(said.out, SHARED)
-    assert "--resume" in said.out
-    assert "--algo.gamma" not in said.out
+    result = command("train", "--help")
+    assert (result.code, result.err) == (0, "")
+    assert_explained(result.out, SHARED)
+    assert "--resume" in result.out
+    assert "--algo.gamma" not in result.out
     for name in ALGORITHMS:
-        assert re.search(rf"^  {name} +\w", said.out, re.MULTILINE)
+        assert re.search(rf"^  {name} +\w", result.out, re.MULTILINE)
         module = discover.find("hadamard.algos", name, "algorithm")
         own = command("train", name, "--help")
         assert (own.code, own.err) == (0, "")
         assert_explained(own.out, [*SHARED, *fields(module.Config, "algo.")])
     for name in discover.names(discover.REMEDIES):
-        assert re.search(rf"^  {name} +\w", said.out, re.MULTILINE)
+        assert re.search(rf"^  {name} +\w", result.out, re.MULTILINE)
         module = discover.find(discover.REMEDIES, name, "remedy")
         own = command("train", "dqn", "--remedy", name, "--help")
         assert_explained(own.out, [*SHARED, *fields(module.Config, f"{name}.")])
     for name in ("evaluate", "analyze"):
-        said = command(name, "--help")
-        assert said.code == 0
-        assert "The run folder" in said.out
+        result = command(name, "--help")
+        assert result.code == 0
+        assert "The run folder" in result.out
     # Only the full report has intervals.
     plain, _, full = command("report", "--help").out.partition("Any other is a folder")
     assert "one plain page, with the range of the seeds" in plain

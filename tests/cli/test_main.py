@@ -18,10 +18,10 @@ ALGORITHMS = discover.names("hadamard.algos")
 
 def test_the_overview_names_every_command(command: Command) -> None:
     for words in ([], ["--help"], ["-h"]):
-        said = command(*words)
-        assert (said.code, said.err) == (0, "")
+        result = command(*words)
+        assert (result.code, result.err) == (0, "")
         for name in ("train", "evaluate", "analyze", "envs", "algos"):
-            assert re.search(rf"^  {name} +\w", said.out, re.MULTILINE)
+            assert re.search(rf"^  {name} +\w", result.out, re.MULTILINE)
     assert re.fullmatch(r"hadamard \d+\.\d+\.\d+\n", command("--version").out)
 
 
@@ -44,21 +44,21 @@ def test_a_wrong_command_is_one_line(
     words: list[str], fragment: str, command: Command, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = command(*words)
-    assert (said.code, said.out) == (2, "")
-    assert fragment in said.err
-    assert said.err.count("\n") == 1
+    result = command(*words)
+    assert (result.code, result.out) == (2, "")
+    assert fragment in result.err
+    assert result.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_envs_and_algos_list_what_there_is(command: Command) -> None:
-    said = command("envs")
-    assert (said.code, said.err) == (0, "")
+    result = command("envs")
+    assert (result.code, result.err) == (0, "")
     for name in ("minatar/breakout", "probe/both", "atari/Pong"):
-        assert re.search(rf"\b{name}\b", said.out)
-    said = command("algos")
-    assert (said.code, said.err) == (0, "")
-    assert [line.split()[0] for line in said.out.splitlines()] == list(ALGORITHMS)
+        assert re.search(rf"\b{name}\b", result.out)
+    result = command("algos")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split()[0] for line in result.out.splitlines()] == list(ALGORITHMS)
     for name in ("envs", "algos"):
         assert command(name, "--help").code == 0
         assert command(name, "surplus").code == 2

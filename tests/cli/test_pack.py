@@ -25,20 +25,20 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFi
     with open(trained / "lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert pack(tmp_path / "runs", "-o", output) == 0
-        told = capsys.readouterr().out
-        assert "unfinished, 10% of its steps" in told
-        assert "being trained, 20% of its steps" in told
-        assert "3 of 3 runs written to" in told
+        message = capsys.readouterr().out
+        assert "unfinished, 10% of its steps" in message
+        assert "being trained, 20% of its steps" in message
+        assert "3 of 3 runs written to" in message
         assert pack(tmp_path / "runs", "-o", tmp_path / "none", "--finished") == 2
-        told = capsys.readouterr().err
-        assert "2 of 3 runs are not finished, so none is packed" in told
+        message = capsys.readouterr().err
+        assert "2 of 3 runs are not finished, so none is packed" in message
         assert not (tmp_path / "none").exists()
     size = sum(path.stat().st_size for path in output.iterdir())
     before = {path: path.stat().st_mtime_ns for path in output.iterdir()}
     assert pack(tmp_path / "runs", "-o", output) == 0
-    told = capsys.readouterr().out
-    assert told.count("unchanged") == 3
-    assert f"0 of 3 runs written to {output}, {size / 1000:.1f} KB in all" in told
+    message = capsys.readouterr().out
+    assert message.count("unchanged") == 3
+    assert f"0 of 3 runs written to {output}, {size / 1000:.1f} KB in all" in message
     assert before == {path: path.stat().st_mtime_ns for path in output.iterdir()}
     assert pack(output, "-o", tmp_path / "again") == 0
     assert "is packed already: left as it is" in capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_other_content_is_replaced_only_by_force(
     with open(run / "episodes.jsonl", "a") as file:
         file.write('{"step": 1000, "score": 50.0}\n')
     assert pack(tmp_path / "new", run, "-o", output) == 2
-    assert f"{target} is there with other content" in capsys.readouterr().err
+    assert f"{target} already exists with other content" in capsys.readouterr().err
     assert [*output.iterdir()] == [target]  # nothing was written
     assert target.read_bytes() == old
     assert pack(run, "-o", output, "--force") == 0
@@ -75,7 +75,7 @@ def test_links_are_not_written_through(tmp_path: Path, capsys: pytest.CaptureFix
     mine.write_text("kept")
     (output / "a.hrun").symlink_to(mine)
     assert pack(run, "-o", output, "--force") == 2
-    assert "a.hrun is a link or no file: remove it" in capsys.readouterr().err
+    assert "a.hrun is a link or not a file: remove it" in capsys.readouterr().err
     (output / "a.hrun").unlink()
     (output / ".a.hrun.part").symlink_to(mine)
     assert pack(run, "-o", output) == 0
@@ -94,8 +94,8 @@ def test_what_cannot_be_packed_is_refused(
         assert pack(*words) == 2
         return capsys.readouterr().err
 
-    told = refused(tmp_path / "x", tmp_path / "y", "-o", tmp_path / "out")
-    assert f"{first} and {second} would both become same.hrun" in told
+    message = refused(tmp_path / "x", tmp_path / "y", "-o", tmp_path / "out")
+    assert f"{first} and {second} would both become same.hrun" in message
     assert "lies inside the run" in refused(first, "-o", tmp_path / "z" / "checkpoints")
     assert "lies inside the run" in refused(first, "-o", tmp_path / "z")
     (tmp_path / "file").write_text("")

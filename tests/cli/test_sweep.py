@@ -36,7 +36,7 @@ def test_a_dry_run_refuses_what_the_sweep_would(
     capsys.readouterr()
     assert main(dry) == 0
     assert capsys.readouterr().out.count("finished ") == 2
-    # Finished, but with other settings than are asked for now.
+    # Finished, but with other settings than are requested now.
     assert main(["sweep", *sweep_words(tmp_path, "--dry-run", steps=400)]) == 2
     assert "train.steps: 300 there, 400 here" in capsys.readouterr().err
     config = jobs_in(tmp_path)[0].path / "config.json"
@@ -51,7 +51,7 @@ def test_a_dry_run_refuses_what_the_sweep_would(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--", "--seed", "3"], "--seed is what the sweep sets"),
+        (["--", "--seed", "3"], "--seed is set by the sweep"),
         (["--", "--net.activation=elu"], "--net.activation is set by the variant"),
         (["--variants", "relu,hrr"], "unknown variant 'hrr'"),
         (["--envs", "probe/bth"], "did you mean 'both'"),

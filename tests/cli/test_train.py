@@ -13,14 +13,14 @@ from hadamard.cli.train import spec_from
 from hadamard.core import discover
 from hadamard.core.run import Run
 from hadamard.training import start
-from tests.support.commands import Command, checkpoint_names, small, spoken
+from tests.support.commands import Command, checkpoint_names, flags, small
 
 ALGORITHMS = discover.names("hadamard.algos")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_shared_flags_mean_the_same_everywhere(algorithm: str) -> None:
-    asked = {
+    options = {
         "--env": "minatar/seaquest",
         "--seed": 7,
         "--run-dir": "somewhere",
@@ -32,9 +32,9 @@ def test_shared_flags_mean_the_same_everywhere(algorithm: str) -> None:
         "--net.norm": "layer_map",
         "--net.width": 33,
     }
-    for words in (spoken(asked), [f"{name}={value}" for name, value in asked.items()]):
+    for words in (flags(options), [f"{name}={value}" for name, value in options.items()]):
         spec = spec_from(algorithm, words)
-        assert (spec.env, spec.seed, spec.run_dir, spec.device) == tuple(asked.values())[:4]
+        assert (spec.env, spec.seed, spec.run_dir, spec.device) == tuple(options.values())[:4]
         assert (spec.train.steps, spec.train.health_every) == (12_345, 5_000)
         net = spec.net
         assert (net.layer, net.activation, net.norm) == ("hadamard", "tanh", "layer_map")
@@ -92,21 +92,21 @@ def test_a_wrong_setting_is_one_line_and_leaves_nothing(
     rest |= {"--train.log-every": 64, "--run-dir": path}
     if words.startswith("dqn") and "--algo.learning-starts" not in words:
         rest["--algo.learning-starts"] = 8
-    said = command("train", *words.split(), *spoken(rest))
-    assert said.code == 2
-    assert said.out == ""
+    result = command("train", *words.split(), *flags(rest))
+    assert result.code == 2
+    assert result.out == ""
     for fragment in fragments:
-        assert fragment in said.err
-    assert said.err.startswith("hadamard: ")
-    assert said.err.count("\n") == 1
+        assert fragment in result.err
+    assert result.err.startswith("hadamard: ")
+    assert result.err.count("\n") == 1
     assert not path.exists()
 
 
 def test_an_unknown_flag_names_the_nearest(command: Command, tmp_path: Path) -> None:
-    said = command("train", "dqn", "--trian.steps", "5", "--run-dir", tmp_path / "run")
-    assert said.code == 2
-    assert "--trian.steps" in said.err
-    assert "--train.steps" in said.err
+    result = command("train", "dqn", "--trian.steps", "5", "--run-dir", tmp_path / "run")
+    assert result.code == 2
+    assert "--trian.steps" in result.err
+    assert "--train.steps" in result.err
     assert not (tmp_path / "run").exists()
 
 
@@ -118,14 +118,14 @@ def test_a_missing_extra_says_how_to_install_it(
         importlib.util, "find_spec", lambda name, *more: None if name == "minatar" else find(name)
     )
     path = tmp_path / "run"
-    said = command("train", "dqn", "--env", "minatar/breakout", "--run-dir", path)
-    assert (said.code, said.out) == (2, "")
-    assert "pip install 'hadamard-rl[minatar]'" in said.err
-    assert said.err.count("\n") == 1
+    result = command("train", "dqn", "--env", "minatar/breakout", "--run-dir", path)
+    assert (result.code, result.out) == (2, "")
+    assert "pip install 'hadamard-rl[minatar]'" in result.err
+    assert result.err.count("\n") == 1
     assert not path.exists()
-    said = command("envs")
-    assert said.code == 0
-    assert "not installed (minatar): pip install 'hadamard-rl[minatar]'" in said.out
+    result = command("envs")
+    assert result.code == 0
+    assert "not installed (minatar): pip install 'hadamard-rl[minatar]'" in result.out
 
 
 def test_a_folder_in_use_names_its_process(command: Command, tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_a_folder_in_use_names_its_process(command: Command, tmp_path: Path) -> 
     (path / "DONE").unlink()
     holder = Run.open(path)
     holder.lock()
-    said = command("train", "--resume", path)
+    result = command("train", "--resume", path)
     holder.close()
-    assert (said.code, said.out) == (2, "")
-    assert f"{path} is in use by process {os.getpid()}" in said.err
-    assert said.err.count("\n") == 1
+    assert (result.code, result.out) == (2, "")
+    assert f"{path} is in use by process {os.getpid()}" in result.err
+    assert result.err.count("\n") == 1
     assert command("train", "--resume", path).code == 0
 
 
@@ -148,29 +148,28 @@ def test_a_run_with_other_settings_is_refused_with_the_differences(
     path = tmp_path / "run"
     assert command(*small("dqn", path)).code == 0
     files = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    said = command(*small("dqn", path, {"--net.layer": "crelu", "--seed": 3}))
-    assert (said.code, said.out) == (2, "")
-    assert said.err.splitlines()[1:] == [
-        "  spec.net.layer: 'plain' there, 'crelu' asked for",
-        "  spec.seed: 0 there, 3 asked for",
+    result = command(*small("dqn", path, {"--net.layer": "crelu", "--seed": 3}))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[1:] == [
+        "  spec.net.layer: 'plain' there, 'crelu' here",
+        "  spec.seed: 0 there, 3 here",
         "Choose another --run-dir.",
     ]
-    said = command(*small("ppo", path))
-    assert said.code == 2
-    assert "  algorithm: 'dqn' there, 'ppo' asked for\n" in said.err
-    said = command(*small("dqn", path))
-    assert said.code == 2
-    assert f"is finished with these very settings: go on with `hadamard train --resume {path}`" in (
-        said.err
-    )
+    result = command(*small("ppo", path))
+    assert result.code == 2
+    assert "  algorithm: 'dqn' there, 'ppo' here\n" in result.err
+    result = command(*small("dqn", path))
+    assert result.code == 2
+    assert "is finished with exactly these settings: continue it with " in result.err
+    assert f"`hadamard train --resume {path}`" in result.err
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == files
 
 
 def test_a_folder_that_is_no_run_is_left_alone(command: Command, tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
-    said = command(*small("dqn", tmp_path))
-    assert (said.code, said.out) == (2, "")
-    assert "exists and is not a run" in said.err
+    result = command(*small("dqn", tmp_path))
+    assert (result.code, result.out) == (2, "")
+    assert "exists and is not a run" in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
@@ -184,13 +183,13 @@ def test_the_default_folder_is_named_after_the_settings(
     assert command(*words, *few).code == 0
     assert command(*words, *more).code == 0
     assert command(*words, *more, "--train.log-every", "512", "--train.health-every", "0").code == 0
-    start = "ppo_probe-both_hadamard_relu_redo"
-    named = {f"{start}_steps-2048_tensorboard-False_seed5"}
-    named |= {f"{start}_gamma-0.9_steps-3072_tensorboard-False_seed5"}
-    found = {path.name for path in Path("runs").iterdir() if checkpoint_names(path)}
-    assert named < found
-    (summed,) = found - named  # too much to tell
-    assert re.fullmatch(start + "_[0-9a-f]{8}_seed5", summed)
+    prefix = "ppo_probe-both_hadamard_relu_redo"
+    named = {f"{prefix}_steps-2048_tensorboard-False_seed5"}
+    named |= {f"{prefix}_gamma-0.9_steps-3072_tensorboard-False_seed5"}
+    folders = {path.name for path in Path("runs").iterdir() if checkpoint_names(path)}
+    assert named < folders
+    (shortened,) = folders - named  # too many settings for a name
+    assert re.fullmatch(prefix + "_[0-9a-f]{8}_seed5", shortened)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ OWN = {
 }
 
 
-def spoken(options: Mapping[str, Any]) -> list[str]:
+def flags(options: Mapping[str, Any]) -> list[str]:
     return [word for name, value in options.items() for word in (name, str(value))]
 
 
@@ -44,17 +44,17 @@ def small(
 ) -> list[str]:
     options = {**SMALL, **OWN.get(algorithm, {}), "--run-dir": path, **settings}
     mirror = "--train.tensorboard" if tensorboard else "--train.no-tensorboard"
-    return ["train", algorithm, *spoken(options), mirror]
+    return ["train", algorithm, *flags(options), mirror]
 
 
 @dataclasses.dataclass
-class Said:
+class Result:
     code: int
     out: str
     err: str
 
 
-Command = Callable[..., Said]
+Command = Callable[..., Result]
 
 
 def checkpoint_names(path: Path) -> list[str]:

@@ -89,8 +89,8 @@ def env_of(algorithm: str) -> str:
 def words(algorithm: str, path: Path, env: str | None = None, **more: Any) -> list[str]:
     env = env or env_of(algorithm)
     options = {"--env": env, "--run-dir": path, **SHARED, **OWN.get(algorithm, {}), **more}
-    spoken = [word for name, value in options.items() for word in (name, str(value))]
-    return ["train", algorithm, *spoken, "--train.no-tensorboard"]
+    flags = [word for name, value in options.items() for word in (name, str(value))]
+    return ["train", algorithm, *flags, "--train.no-tensorboard"]
 
 
 # Runs the command line and sends itself a signal: after a step, or inside the n-th save.
@@ -121,8 +121,8 @@ sys.exit(cli.main(sys.argv[4:]))
 """
 
 
-def killed(number: int, where: str, count: int, spoken: list[str]) -> int:
-    arguments = [str(int(number)), where, str(count), *spoken]
+def killed(number: int, where: str, count: int, command: list[str]) -> int:
+    arguments = [str(int(number)), where, str(count), *command]
     ended = subprocess.run(
         [sys.executable, "-c", DRIVER, *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -23,14 +23,14 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Uninterrupted runs, each made once."""
-    made: dict[str, Path] = {}
+    """Uninterrupted runs, each trained once."""
+    runs: dict[str, Path] = {}
 
     def get(algorithm: str) -> Path:
-        if algorithm not in made:
+        if algorithm not in runs:
             path = tmp_path_factory.mktemp("whole") / algorithm
             assert cli.main(words(algorithm, path)) == 0
-            made[algorithm] = path
-        return made[algorithm]
+            runs[algorithm] = path
+        return runs[algorithm]
 
     return get

@@ -35,13 +35,13 @@ def test_a_second_interrupt_does_not_wait(
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch:
         patch.setattr(start.Trainer, "one_step", stepping)
-        said = command(*small("dqn", path))
-        assert (said.code, said.err) == (75, "")
+        result = command(*small("dqn", path))
+        assert (result.code, result.err) == (75, "")
         assert checkpoint_names(path) == ["step-000000000100", "step-000000000150"]
         interrupts = 2
-        said = command(*small("dqn", tmp_path / "other"))
-        assert said.code == 130
-        assert said.err == "hadamard: interrupted at once, without saving\n"
+        result = command(*small("dqn", tmp_path / "other"))
+        assert result.code == 130
+        assert result.err == "hadamard: interrupted at once, without saving\n"
         assert checkpoint_names(tmp_path / "other") == ["step-000000000100"]
     assert signal.getsignal(signal.SIGINT) is before
     assert command("train", "--resume", path).code == 0
@@ -69,11 +69,11 @@ def test_a_full_disk_ends_the_run_and_not_its_checkpoints(
     full = Full(room)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        said = command(*small("dqn", path))
+        result = command(*small("dqn", path))
     assert full.room < 0
-    assert said.code == 1
-    assert said.err.startswith("hadamard: no space left on the disk")
-    assert said.err.count("\n") == 1
+    assert result.code == 1
+    assert result.err.startswith("hadamard: no space left on the disk")
+    assert result.err.count("\n") == 1
     if room == 0:  # not even the settings: the same command starts the run
         assert command(*small("dqn", path)).code == 0
         return
@@ -106,10 +106,10 @@ def test_a_run_goes_on_when_there_is_space_again(command: Command, tiny_disk: Pa
     path, filler = tiny_disk / "run", tiny_disk / "filler"
     filler.write_bytes(bytes(900_000))
     # Each checkpoint takes a few tens of kilobytes.
-    said = command(*small("dqn", path, {"--net.width": 64}))
-    assert said.code == 1
-    assert "no space left on the disk" in said.err
-    assert "hadamard train --resume" in said.err
+    result = command(*small("dqn", path, {"--net.width": 64}))
+    assert result.code == 1
+    assert "no space left on the disk" in result.err
+    assert "hadamard train --resume" in result.err
     filler.unlink()
     again = command("train", "--resume", path)
     assert (again.code, again.err) == (0, "")
@@ -131,14 +131,14 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
                 next(self.agent.network.parameters()).fill_(torch.nan)
 
     monkeypatch.setattr(start.Trainer, "one_step", stepping)
-    said = command(*small(algorithm, path, {"--train.health-every": health}))
+    result = command(*small(algorithm, path, {"--train.health-every": health}))
     good = checkpoint_names(path)
     assert len(good) == 2
-    assert said.code == 1
-    assert said.err.startswith(f"hadamard: {algorithm} diverged: ")
-    assert said.err.count("\n") == 1
-    assert f"the last good checkpoint is {path / 'checkpoints' / good[-1]}" in said.err
-    assert "--algo.learning-rate" in said.err
+    assert result.code == 1
+    assert result.err.startswith(f"hadamard: {algorithm} diverged: ")
+    assert result.err.count("\n") == 1
+    assert f"the last good checkpoint is {path / 'checkpoints' / good[-1]}" in result.err
+    assert "--algo.learning-rate" in result.err
     for name in good:
         step, state = checkpoint.read(path / "checkpoints" / name)
         assert step < 300
@@ -149,37 +149,37 @@ def test_a_diverged_run_keeps_its_last_good_checkpoint(
 def test_a_loss_that_is_not_finite_stops_the_run(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run"
     more = {"--algo.learning-rate": 1e30, "--algo.learning-starts": 150}
-    said = command(*small("dqn", path, more))
-    assert said.code == 1
-    assert "dqn diverged" in said.err
+    result = command(*small("dqn", path, more))
+    assert result.code == 1
+    assert "dqn diverged" in result.err
     assert checkpoint_names(path) == ["step-000000000100"]
-    assert "step-000000000100" in said.err
-    said = command(*small("dqn", tmp_path / "other", {"--algo.learning-rate": 1e30}))
-    assert said.code == 1
-    assert "no checkpoint was written" in said.err
+    assert "step-000000000100" in result.err
+    result = command(*small("dqn", tmp_path / "other", {"--algo.learning-rate": 1e30}))
+    assert result.code == 1
+    assert "no checkpoint was written" in result.err
 
 
 def test_a_dead_environment_worker_ends_the_run_clearly(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, one_step = tmp_path / "run", start.Trainer.one_step
-    seen: list[int] = []
+    workers: list[int] = []
 
     def stepping(self: start.Trainer, *stopping: bool) -> Iterator[None]:
         if self.step == 240:
-            seen.extend(process.pid for process in self.envs._processes)
-            os.kill(seen[1], signal.SIGKILL)
+            workers.extend(process.pid for process in self.envs._processes)
+            os.kill(workers[1], signal.SIGKILL)
         yield from one_step(self, *stopping)
 
     with monkeypatch.context() as patch:
         patch.setattr(start.Trainer, "one_step", stepping)
-        said = command(*small("pqn", path, {"--train.env-workers": 2}))
-    assert len(seen) == 2
-    assert said.code == 1
-    assert said.err == (
+        result = command(*small("pqn", path, {"--train.env-workers": 2}))
+    assert len(workers) == 2
+    assert result.code == 1
+    assert result.err == (
         "hadamard: worker 1 (of 2; environments 2 to 3 of probe/both) died with exit code -9\n"
     )
-    for process in seen:
+    for process in workers:
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
     assert checkpoint_names(path)

@@ -27,10 +27,10 @@ CPU = torch.device("cpu")
 def test_the_diagnosis_sees_the_last_observations_before_it(num_envs: int) -> None:
     every, count = 90, 30
     train = TrainSpec(health_every=every, health_samples=count)
-    recent, step, seen, diagnoses = RecentObservations(train, CPU), 0, torch.empty(0), 0
+    recent, step, collected, diagnoses = RecentObservations(train, CPU), 0, torch.empty(0), 0
     while diagnoses < 5:
         obs = torch.arange(step, step + num_envs)
-        seen = torch.cat([seen, obs])
+        collected = torch.cat([collected, obs])
         recent.add(step, obs)
         step += num_envs
         if step == 2 * num_envs:  # a resume in between changes nothing
@@ -38,5 +38,5 @@ def test_the_diagnosis_sees_the_last_observations_before_it(num_envs: int) -> No
             recent = RecentObservations(train, CPU)
             recent.load_state_dict(state)
         if step // every > (step - num_envs) // every:
-            assert torch.equal(recent.take(), seen[-count:])
+            assert torch.equal(recent.take(), collected[-count:])
             diagnoses += 1

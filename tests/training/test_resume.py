@@ -84,13 +84,13 @@ def test_killed_and_resumed_from_the_last_checkpoint(
 
 
 @pytest.mark.parametrize("at", [29, 149, 690, 700])
-def test_stopped_around_a_row_that_is_due(
+def test_stopped_around_a_log_row(
     at: int,
     whole: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The row tells of the last update, which may have been before the stop.
+    # The row describes the last update, which may have been before the stop.
     path, algorithm = tmp_path / "run", "dqn"
     with monkeypatch.context() as patch:
         one_step = start.Trainer.one_step
@@ -117,8 +117,8 @@ def test_killed_before_or_inside_a_save(
     # Without any checkpoint yet, the run starts over.
     path = tmp_path / "run"
     assert killed(signal.SIGKILL, where, count, words("dqn", path)) == -signal.SIGKILL
-    found = list(path.glob("checkpoints/step-*"))
-    assert len(found) == (2 if (where, count) == ("save", 3) else 0)
+    saved = list(path.glob("checkpoints/step-*"))
+    assert len(saved) == (2 if (where, count) == ("save", 3) else 0)
     assert resumed(path, monkeypatch) == 0
     assert_same_run(path, whole("dqn"))
     assert not list(path.glob("checkpoints/.part-*"))
@@ -173,12 +173,12 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
         assert time.monotonic() < deadline
         time.sleep(0.005)
     training.terminate()
-    told, trouble = training.communicate(timeout=60)
-    assert trouble == ""
+    output, errors = training.communicate(timeout=60)
+    assert errors == ""
     if training.returncode == 0:
         pytest.fail("the run was over before it could be stopped: give it more steps")
     assert training.returncode == 75
-    assert told.endswith(f"stopped and saved; continue with: hadamard train --resume {path}\n")
+    assert output.endswith(f"stopped and saved; continue with: hadamard train --resume {path}\n")
     again = subprocess.run(
         [*command, "train", "--resume", str(path)],
         env=environment,
@@ -224,12 +224,12 @@ def test_atari_resumes_exactly(
     num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = {**ATARI, "--algo.num-envs": num_envs}
-    spoken = {
+    commands = {
         name: words("dqn", tmp_path / name, "atari/Breakout", **more) for name in ("whole", "run")
     }
     path = tmp_path / "run"
-    assert cli.main(spoken["whole"]) == 0
-    assert killed(signal.SIGKILL, "step", 77, spoken["run"]) == -signal.SIGKILL
+    assert cli.main(commands["whole"]) == 0
+    assert killed(signal.SIGKILL, "step", 77, commands["run"]) == -signal.SIGKILL
     # On another machine: one worker for each of two games before, none now.
     monkeypatch.setattr(envs, "usable_cores", lambda: 0)
     assert resumed(path, monkeypatch, stop_at=103) == 75
@@ -286,7 +286,7 @@ def test_environments_that_cannot_be_copied_start_new_games(
     assert step == 178
     before = {stream: list(Run.open(path).rows(stream)) for stream in STREAMS}
 
-    kept: dict[str, Any] = {}
+    restored_run: dict[str, Any] = {}
     load = start.Trainer._load
 
     def loading(self: start.Trainer) -> None:
@@ -294,14 +294,14 @@ def test_environments_that_cannot_be_copied_start_new_games(
         for name in ("network", "target", "optimizer", "random", "sampling_random", "counters"):
             restored = self.agent.parts[name].state_dict()
             assert_same({**restored}, saved[f"agent.{name}"], name)
-        kept["trainer"], kept["begun"] = self, self.envs.begun
-        kept["pushed"] = list(self.agent.replay.pushed)
+        restored_run["trainer"], restored_run["begun"] = self, self.envs.begun
+        restored_run["pushed"] = list(self.agent.replay.pushed)
 
     monkeypatch.setattr(start.Trainer, "_load", loading)
     assert resumed(path, monkeypatch) == 0
-    assert kept["begun"] == saved["envs"]["begun"] + 1 == 2  # not the first games again
-    replay, (cut, other) = kept["trainer"].agent.replay, saved["agent.replay"]["pushed"]
-    assert kept["pushed"] == [cut + 1, other + 1]
+    assert restored_run["begun"] == saved["envs"]["begun"] + 1 == 2  # not the first games again
+    replay, (cut, other) = restored_run["trainer"].agent.replay, saved["agent.replay"]["pushed"]
+    assert restored_run["pushed"] == [cut + 1, other + 1]
     # The last state before the cut has no successor.
     assert torch.equal(replay.usable[0, :cut], saved["agent.replay"]["usable"][0, :cut])
     assert replay.usable[0, cut - 2 : cut + 2].tolist() == [True, False, True, True]

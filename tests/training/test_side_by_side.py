@@ -34,11 +34,11 @@ def test_runs_side_by_side_are_the_runs_they_would_be_alone(
         patch.setattr(start.Trainer, "one_step", stepping)
         assert cli.main(words(algorithm, folder, **{"--seeds": 2})) == 75
     paths = [str(folder / f"seed{seed}") for seed in range(2)]
-    said = capsys.readouterr().out
-    assert f"hadamard train --resume {' '.join(paths)}\n" in said
+    message = capsys.readouterr().out
+    assert f"hadamard train --resume {' '.join(paths)}\n" in message
     assert cli.main(["train", "--resume", *paths]) == 0
-    told = capsys.readouterr().out.splitlines()[-2:]
-    assert [line.partition(": done")[0] for line in told] == paths
+    lines = capsys.readouterr().out.splitlines()[-2:]
+    assert [line.partition(": done")[0] for line in lines] == paths
     assert_same_run(folder / "seed0", whole(algorithm))
     alone = tmp_path / "alone"
     assert cli.main(words(algorithm, alone, **{"--seed": 1})) == 0
@@ -62,9 +62,9 @@ def test_a_run_that_diverges_does_not_stop_those_beside_it(
     with monkeypatch.context() as patch:
         patch.setattr(start.Trainer, "one_step", stepping)
         assert cli.main(words("pqn", tmp_path, **{"--seeds": 3})) == 1
-    said = capsys.readouterr().err
-    assert said.count("pqn diverged") == 2
-    assert f"{tmp_path / 'seed2'}" in said
+    message = capsys.readouterr().err
+    assert message.count("pqn diverged") == 2
+    assert f"{tmp_path / 'seed2'}" in message
     assert_same_run(tmp_path / "seed0", whole("pqn"))
     assert not (tmp_path / "seed1" / "DONE").exists()
 

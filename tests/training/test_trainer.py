@@ -75,7 +75,7 @@ def test_the_seed_decides_everything(algorithm: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_row_comes_twice(algorithm: str, tmp_path: Path) -> None:
-    # The last step is one at which a row is due anyway.
+    # The last step is one at which a row is written anyway.
     steps = 512
     changes = {
         "run_dir": str(tmp_path / "run"),
@@ -98,11 +98,11 @@ def test_precision_is_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     chosen = "medium"  # by whoever trains
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: chosen)
-    said: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", said.append)
+    precisions: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", precisions.append)
     changes = {"run_dir": str(tmp_path / "run"), "train.tensorboard": False}
     spec = overridden(start.default_spec("pqn", "probe/both"), changes)
     with trainer_of("pqn", spec, tmp_path / "run"):
         assert not torch.backends.cudnn.benchmark  # this is a CPU
     assert torch.backends.cudnn.benchmark
-    assert said == ["highest", chosen]
+    assert precisions == ["highest", chosen]

@@ -67,14 +67,14 @@ def test_an_end_that_cannot_be_is_refused(
     path = tmp_path / "run"
     assert cli.main(words("dqn", path, **{"--train.until": 205})) == 0
     files = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    for steps, told in (
+    for steps, message in (
         (204, "--until 204 is less than the 205 steps"),
         (701, "--until 701 is beyond the 700 steps"),
         (-1, "--until must not be negative, got -1"),
     ):
         capsys.readouterr()
         assert until(path, steps) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == files
     assert until(whole("dqn"), 300) == 2  # finished, and further than that
     assert "--until 300 is less than the 700 steps" in capsys.readouterr().err

@@ -26,16 +26,16 @@ class _Analyze:
     output: Path | None = None
     """Also write the diagnosis as a page."""
     device: str = "auto"
-    """cpu, cuda, ...; auto takes a GPU if there is one."""
+    """cpu, cuda, ...; auto uses a GPU if there is one."""
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    asked = parse(_Analyze, words, "hadamard analyze")
-    if asked.samples < 2:
-        raise UserError(f"--samples must be at least 2, got {asked.samples}")
-    agent, spec, step, device = load_agent(asked.run, asked.device)
-    played = envs.make(
+    options = parse(_Analyze, words, "hadamard analyze")
+    if options.samples < 2:
+        raise UserError(f"--samples must be at least 2, got {options.samples}")
+    agent, spec, step, device = load_agent(options.run, options.device)
+    environments = envs.make(
         spec.env,
         child_seed(spec.seed, 21),
         agent.num_envs,
@@ -44,21 +44,21 @@ def main(words: list[str]) -> int:
         workers=None,
     )
     try:
-        obs, seen = played.reset(), []
-        # Half of the steps only lead away from the first frames of the games.
-        rounds = -(-asked.samples // agent.num_envs)
+        obs, batches = environments.reset(), []
+        # The first half is not diagnosed: the first frames of all games are alike.
+        rounds = -(-options.samples // agent.num_envs)
         for i in range(2 * rounds):
-            seen += [obs] if i >= rounds else []
+            batches += [obs] if i >= rounds else []
             action, _ = agent.act(obs, step)
-            obs = played.step(action).obs
+            obs = environments.step(action).obs
     finally:
-        played.close()
-    found = diagnose(
-        agent.network, torch.cat(seen)[: asked.samples], hidden_layers(agent.network, "all")
+        environments.close()
+    diagnosis = diagnose(
+        agent.network, torch.cat(batches)[: options.samples], hidden_layers(agent.network, "all")
     )
-    print(f"{asked.run} at step {step:,}")
-    print(found)
-    if asked.output is not None:
-        found.save_html(asked.output, title=f"{asked.run} at step {step:,}")
-        print(f"wrote {asked.output}")
+    print(f"{options.run} at step {step:,}")
+    print(diagnosis)
+    if options.output is not None:
+        diagnosis.save_html(options.output, title=f"{options.run} at step {step:,}")
+        print(f"wrote {options.output}")
     return 0

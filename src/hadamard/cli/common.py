@@ -1,4 +1,4 @@
-"""What the commands share: how options are parsed, and how mistakes are reported."""
+"""Shared by the commands: parsing of options, and errors for the user."""
 
 from __future__ import annotations
 

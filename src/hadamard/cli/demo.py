@@ -26,7 +26,7 @@ class _Demo:
     seeds: int = 2
     """How many seeds each variant is trained with."""
     jobs: int = field(default_factory=usable_cores)
-    """How many runs are trained at once; by default one a core."""
+    """How many runs are trained at once; by default one per core."""
 
 
 def main(words: list[str]) -> int:

@@ -33,11 +33,11 @@ class _Pack:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, or folders that contain runs; packed ones are left as they are."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
-    """The folder to write RUN.hrun files into; it is made if there is none."""
+    """The folder to write RUN.hrun files into; it is created if it is missing."""
     finished: bool = False
     """Refuse to pack anything if a run is not finished."""
     force: bool = False
-    """Replace packed runs that are there with other content."""
+    """Replace existing packed runs whose content differs."""
 
 
 class _Packing(NamedTuple):
@@ -63,14 +63,14 @@ def main(words: list[str]) -> int:
     if request.finished:
         _refuse_unfinished(plan)
     # Everything is checked before anything is written.
-    unchanged = [packing for packing in plan if _is_there(packing, force=request.force)]
+    unchanged = [packing for packing in plan if _is_packed(packing, force=request.force)]
     request.output.mkdir(parents=True, exist_ok=True)
     for packing in plan:
         if packing not in unchanged:
             write_packed(packing.target, packing.data)
         state = "" if packing.run.finished else f"  {_progress(packing.run)}"
-        known = "  unchanged" if packing in unchanged else ""
-        print(f"{packing.target}  {len(packing.data) / 1000:.1f} KB{state}{known}")
+        note = "  unchanged" if packing in unchanged else ""
+        print(f"{packing.target}  {len(packing.data) / 1000:.1f} KB{state}{note}")
         for trouble in packing.run.troubles:
             print(f"  {trouble}; the rest of it is packed", file=sys.stderr)
     total = sum(len(packing.data) for packing in plan) / 1000
@@ -86,23 +86,23 @@ def _check_output(output: Path) -> None:
     for folder in (full, *full.parents):
         if (folder / "config.json").exists():
             raise UserError(
-                f"{output} lies inside the run {folder}, which holds nothing but the run: name "
+                f"{output} lies inside the run {folder}, which holds only the run: name "
                 "another folder with -o"
             )
 
 
 def _plan(folders: Sequence[Path], output: Path) -> Iterator[_Packing]:
-    """Read the runs and say what becomes of each."""
-    named: dict[str, Path] = {}
+    """Read the runs, and return the file to write for each."""
+    folder_of: dict[str, Path] = {}
     for folder in folders:
         record = record_of(folder)
         name = record["name"]
-        if name in named:
+        if name in folder_of:
             raise UserError(
-                f"{named[name]} and {folder} would both become {name}{SUFFIX}: pack them into "
+                f"{folder_of[name]} and {folder} would both become {name}{SUFFIX}: pack them into "
                 "different folders"
             )
-        named[name] = folder
+        folder_of[name] = folder
         try:
             run = run_with_densities(folder, record)
         except WrongField as error:
@@ -113,22 +113,22 @@ def _plan(folders: Sequence[Path], output: Path) -> Iterator[_Packing]:
 def _refuse_unfinished(plan: Sequence[_Packing]) -> None:
     unfinished = [packing.run for packing in plan if not packing.run.finished]
     if unfinished:
-        named = "\n".join(f"  {run.path}: {_progress(run)}" for run in unfinished)
+        lines = "\n".join(f"  {run.path}: {_progress(run)}" for run in unfinished)
         raise UserError(
             f"{len(unfinished)} of {len(plan)} runs are not finished, so none is packed "
-            f"(--finished):\n{named}\nFinish them with `hadamard train --resume RUN`, or leave "
+            f"(--finished):\n{lines}\nFinish them with `hadamard train --resume RUN`, or leave "
             "them out"
         )
 
 
 def _progress(run: RunData) -> str:
     """Say how far an unfinished run came."""
-    state = "being trained" if _is_trained(run.path) else "unfinished"
+    state = "being trained" if _is_in_training(run.path) else "unfinished"
     return f"{state}, {min(run.reached / run.horizon, 1):.0%} of its steps"
 
 
-def _is_trained(folder: Path) -> bool:
-    """Tell whether a process trains in the folder at the moment."""
+def _is_in_training(folder: Path) -> bool:
+    """Tell whether a process is training in the folder now."""
     try:
         with open(folder / "lock") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -139,11 +139,11 @@ def _is_trained(folder: Path) -> bool:
     return False
 
 
-def _is_there(packing: _Packing, *, force: bool) -> bool:
-    """Tell whether a run's file is there already; refuse to replace another without ``force``."""
+def _is_packed(packing: _Packing, *, force: bool) -> bool:
+    """Tell whether a run's file already exists; refuse to replace another without ``force``."""
     target = packing.target
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        raise UserError(f"{target} is a link or no file: remove it, or choose another folder")
+        raise UserError(f"{target} is a link or not a file: remove it, or choose another folder")
     if not target.exists():
         return False
     try:
@@ -152,7 +152,7 @@ def _is_there(packing: _Packing, *, force: bool) -> bool:
         same = False  # damaged
     if not same and not force:
         raise UserError(
-            f"{target} is there with other content: choose another folder with -o, or replace it "
-            "with --force"
+            f"{target} already exists with other content: choose another folder with -o, or "
+            "replace it with --force"
         )
     return same

@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
         atari_reset=spec.train.atari_reset,
     )
     try:
-        written = film.film(
+        result = film.film(
             agent,
             environment,
             output,
@@ -71,11 +71,11 @@ def main(words: list[str]) -> int:
         environment.close()
         _show_frames(0)
     print(f"{options.run} at step {step:,}, {spec.env}")
-    for number, episode in enumerate(written.episodes, start=1):
-        whole = written.finished or number < len(written.episodes)
-        length = counted(episode.length, "step") + ("" if whole else " (stopped before its end)")
+    for number, episode in enumerate(result.episodes, start=1):
+        complete = result.finished or number < len(result.episodes)
+        length = counted(episode.length, "step") + ("" if complete else " (stopped before its end)")
         print(f"  episode {number}: score {episode.score:.2f}, {length}")
-    print(f"wrote {written}")
+    print(f"wrote {result}")
     return 0
 
 

@@ -33,7 +33,7 @@ class _Report:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """The plain page (.html), or the folder of the full report."""
     title: str = "Runs compared"
-    """Its title."""
+    """Title of the page or of the report."""
     normalize: Literal["auto", *NORMALIZATIONS] = "auto"  # type: ignore[valid-type]
     """The full report's scale to take tasks together on; auto: the paper's for the algorithm."""
     curves: Path | None = None
@@ -44,50 +44,50 @@ class _Report:
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    asked = parse(_Report, words, "hadamard report")
-    if not asked.runs:
+    options = parse(_Report, words, "hadamard report")
+    if not options.runs:
         raise UserError("nothing to compare: name run folders, or a folder that contains runs")
-    runs, troubles = gather(asked.runs)
-    if asked.output.suffix == ".html":
-        if asked.curves is not None or asked.normalize != "auto":
+    runs, troubles = gather(options.runs)
+    if options.output.suffix == ".html":
+        if options.curves is not None or options.normalize != "auto":
             raise UserError(
-                "--curves and --normalize are of the full report: name a folder with -o, not "
-                f"the page {asked.output}"
+                "--curves and --normalize belong to the full report: name a folder with -o, not "
+                f"the page {options.output}"
             )
-        page = asked.output
-        write_comparison(page, runs, asked.title, _default_settings(), troubles)
+        page = options.output
+        write_comparison(page, runs, options.title, _default_settings(), troubles)
     else:
-        if asked.output.exists() and not asked.output.is_dir():
-            raise UserError(f"{asked.output} is a file: name a page (.html) or a folder")
+        if options.output.exists() and not options.output.is_dir():
+            raise UserError(f"{options.output} is a file: name a page (.html) or a folder")
         page = write_report(
-            asked.output, runs, asked.title, _default_settings(), troubles,
-            normalization=None if asked.normalize == "auto" else asked.normalize,
-            curves=[] if asked.curves is None else _curves(asked.curves, runs),
+            options.output, runs, options.title, _default_settings(), troubles,
+            normalization=None if options.normalize == "auto" else options.normalize,
+            curves=[] if options.curves is None else _curves(options.curves, runs),
         )  # fmt: skip
     print(f"wrote {page} from {len(runs)} run{'s' if len(runs) != 1 else ''}")
     if wrong := len(troubles) + sum(bool(run.troubles) for run in runs):
-        told = f"{wrong} of the runs could not be used, or not in full; the page says which and why"
-        print(told, file=sys.stderr)
-    if asked.figure is not None:
-        overview(runs).savefig(asked.figure, dpi=130)
-        print(f"wrote {asked.figure}")
+        message = f"{wrong} of the runs could not be used, or not in full"
+        print(f"{message}; the page says which and why", file=sys.stderr)
+    if options.figure is not None:
+        overview(runs).savefig(options.figure, dpi=130)
+        print(f"wrote {options.figure}")
     return 0
 
 
 def _curves(path: Path, runs: Sequence[RunData]) -> list[ImportedCurve]:
-    """Read other methods' curves, some of which must be of the runs' tasks."""
-    found = read_curves(path)
+    """Read other methods' curves, and refuse a file without a curve on any of the runs' tasks."""
+    curves = read_curves(path)
     tasks = sorted({run.env for run in runs})
-    if not any(curve.env in tasks for curve in found):
+    if not any(curve.env in tasks for curve in curves):
         raise UserError(
-            f"{path} has curves on {', '.join(sorted({c.env for c in found}))}, and the runs are "
+            f"{path} has curves on {', '.join(sorted({c.env for c in curves}))}, and the runs are "
             f"on {', '.join(tasks)}"
         )
-    return found
+    return curves
 
 
 def _default_settings() -> Callable[[str, str], dict[str, Any]] | None:
-    """Return what tells an algorithm's defaults, for shorter commands; None without torch."""
+    """Return a function for an algorithm's defaults, for shorter commands; None without torch."""
     try:
         from hadamard.core.config import to_dict
         from hadamard.training.start import default_spec

@@ -48,39 +48,39 @@ def main(words: list[str]) -> int:
     """Run the command."""
     cut = words.index("--") if "--" in words else len(words)
     flags = words[cut + 1 :]
-    asked = parse(_Sweep, words[:cut], "hadamard sweep")
-    variants = {name: variant(name) for name in asked.variants.split(",")}
-    environments = asked.envs.split(",")
+    request = parse(_Sweep, words[:cut], "hadamard sweep")
+    variants = {name: variant(name) for name in request.variants.split(",")}
+    environments = request.envs.split(",")
     _refuse_conflicts(flags, variants)
-    # The remedies of variants, chosen here so that the flags may have settings of them.
+    # The variants' remedies are chosen here, so that the flags may contain their settings.
     remedies = ",".join(dict.fromkeys(v["remedy"] for v in variants.values() if "remedy" in v))
-    chosen = ["--remedy", remedies] if remedies else []
+    remedy_flags = ["--remedy", remedies] if remedies else []
 
     def spec_on(env: str) -> RunSpec[Any]:
-        return spec_from(asked.algorithm, ["--env", env, *chosen, *flags])
+        return spec_from(request.algorithm, ["--env", env, *remedy_flags, *flags])
 
     def without_remedies(env: str) -> RunSpec[Any]:
         spec: RunSpec[Any] = overridden(spec_on(env), {"remedy": "none"})
         return spec
 
     jobs = grid.grid(
-        asked.algorithm,
+        request.algorithm,
         environments,
-        asked.variants.split(","),
-        grid.seeds_from(asked.seeds),
-        asked.folder or Path("runs") / asked.algorithm,
+        request.variants.split(","),
+        grid.seeds_from(request.seeds),
+        request.folder or Path("runs") / request.algorithm,
         overrides=flattened(spec_on(environments[0]).remedies) if remedies else None,
         base=without_remedies if remedies else spec_on,
     )
     for env in environments:
         envs.make(env, 0, 1).close()  # a wrong name is an error here, not in every run
-    if asked.dry_run:
-        asked.options.check()
+    if request.dry_run:
+        request.options.check()
         check_jobs(jobs)
         print("\n".join(f"{run_state(job):<12}{job.path}" for job in jobs))
         print(f"{len(jobs)} runs of {jobs[0].spec.train.horizon:,} steps")
         return 0
-    summary = launch(jobs, asked.options)
+    summary = launch(jobs, request.options)
     print(summary)
     return summary.exit_code
 
@@ -89,8 +89,8 @@ def _refuse_conflicts(flags: Sequence[str], variants: Mapping[str, Mapping[str, 
     """Refuse flags for settings that the sweep or one of its variants sets."""
     owners = dict.fromkeys(("env", "seed", "run_dir"), "the sweep")
     owners |= {field: f"the variant {name}" for name in variants for field in variants[name]}
-    given = {flag.partition("=")[0] for flag in flags}
+    names = {flag.partition("=")[0] for flag in flags}
     for field, owner in owners.items():
         flag = f"--{field.replace('_', '-')}"
-        if flag in given:
+        if flag in names:
             raise UserError(f"{flag} is set by {owner}: leave it out after --")

@@ -16,7 +16,7 @@ from hadamard.core import discover, remedies
 from hadamard.core.config import RunSpec, SeedsSpec
 from hadamard.core.discover import ALGORITHMS, REMEDIES
 from hadamard.core.stopping import INTERRUPTED
-from hadamard.text import duration
+from hadamard.text import duration, joined
 from hadamard.training import start
 from hadamard.training.trainer import Interrupted
 
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     if algorithm.startswith("-"):
         raise UserError(
             "name the algorithm first: hadamard train ALGORITHM [options]; "
-            f"there are: {', '.join(discover.names(ALGORITHMS))}"
+            f"the algorithms are {joined(discover.names(ALGORITHMS), 'and')}"
         )
     specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
     names = [spec.run_dir or start.default_run_dir(algorithm, spec) for spec in specs]
@@ -90,13 +90,12 @@ def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
 
 def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
     """Return a class of settings that also has each remedy's, such as ``--redo.tau``."""
-    known = ", ".join(discover.names(REMEDIES))
-    explained = (
-        "Interventions during training: none, or names with commas between them. There are: "
-        f"{known}. --remedy NAME --help shows the remedy's settings."
+    help_text = (
+        "Interventions during training: none, or names with commas between them, out of "
+        f"{', '.join(discover.names(REMEDIES))}. --remedy NAME --help shows the remedy's settings."
     )
     fields: list[Any] = [
-        ("remedy", Annotated[str, tyro.conf.arg(help=explained)], "none"),
+        ("remedy", Annotated[str, tyro.conf.arg(help=help_text)], "none"),
         ("remedies", Annotated[Any, tyro.conf.Suppress], dataclasses.field(default_factory=dict)),
     ]
     fields += [(name, type(config), config) for name, config in configs.items()]
@@ -142,8 +141,8 @@ def _train_help() -> int:
     )
 
     without_algorithm = [("algo", Annotated[Any, tyro.conf.Suppress], None)]
-    every = _with_remedies(SeedsSpec[Any], {})
-    shared = dataclasses.make_dataclass("Shared", without_algorithm, bases=(every,), frozen=True)
+    settings = _with_remedies(SeedsSpec[Any], {})
+    shared = dataclasses.make_dataclass("Shared", without_algorithm, bases=(settings,), frozen=True)
     with contextlib.suppress(SystemExit):
         parse(shared, ["--help"], "hadamard train ALGORITHM", description="")
     return 0

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadamard.core.types import Agent, Envs, Episode
-from hadamard.text import counted
+from hadamard.text import counted, joined
 
 Picture = NDArray[np.uint8]
 
 INSTALL = "pip install 'hadamard-rl[play]'"
 STEPS_PER_SECOND = 10.0
-"""Speed of films of environments whose time has no unit."""
+"""Speed of a film if the environment's time has no unit."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def default_output(folder: Path) -> Path:
 def check_output(path: Path) -> None:
     """Raise an error if a film could not be written here, before anything is played."""
     if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"name a film {' or '.join(_FORMATS)}, got {path}")
+        raise ValueError(f"name a film {joined(_FORMATS, 'or')}, got {path}")
     if path.suffix.lower() == ".mp4" and not _ffmpeg():
         instead = ", or name a .gif" if _is_installed("PIL") else ""
         raise ImportError(f"an MP4 needs ffmpeg: {INSTALL}{instead}")
@@ -97,22 +97,22 @@ def film(
     """
     check_output(path)
     is_gif = path.suffix.lower() == ".gif"
-    every = 1
+    steps_per_frame = 1
     if fps is None:
         rate = 1 / envs.spec.step_seconds if envs.spec.step_seconds else STEPS_PER_SECOND
-        every = math.ceil(rate / (50 if is_gif else 60) - 1e-6)
-        fps = rate / every
+        steps_per_frame = math.ceil(rate / (50 if is_gif else 60) - 1e-6)
+        fps = rate / steps_per_frame
     if is_gif:
         # A frame lasts whole hundredths of a second, and browsers show 0.01 s as 0.1 s.
         fps = 100 / max(2, round(100 / fps))
-    player = _Player(agent, envs, episodes, max_steps, every, report)
+    player = _Player(agent, envs, episodes, max_steps, steps_per_frame, report)
     # Written beside the film and renamed at the end; the writers need the same suffix.
-    part = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        _FORMATS[path.suffix.lower()](part, iter(player), fps)
-        os.replace(part, path)
+        _FORMATS[path.suffix.lower()](temporary, iter(player), fps)
+        os.replace(temporary, path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return Film(path, tuple(player.episodes), player.finished, player.frames, *player.size, fps)
 
 
@@ -125,11 +125,15 @@ class _Player:
         envs: Envs,
         episodes: int,
         max_steps: int,
-        every: int,
+        steps_per_frame: int,
         report: Callable[[int], None],
     ) -> None:
         self.agent, self.envs = agent, envs
-        self.num_episodes, self.max_steps, self.every = episodes, max_steps, every
+        self.num_episodes, self.max_steps, self.steps_per_frame = (
+            episodes,
+            max_steps,
+            steps_per_frame,
+        )
         self.report = report
         self.episodes: list[Episode] = []
         self.finished = True
@@ -137,12 +141,12 @@ class _Player:
         self.size = (0, 0)
 
     def __iter__(self) -> Iterator[Picture]:
-        """Yield a picture every ``every`` steps."""
+        """Yield a picture every ``steps_per_frame`` steps."""
         for _ in range(self.num_episodes):
             obs = self.envs.reset()
             score, length, self.finished = 0.0, 0, False
             while not self.finished and not (self.max_steps and length == self.max_steps):
-                if length % self.every == 0:
+                if length % self.steps_per_frame == 0:
                     picture = self.envs.render()
                     self.size = picture.shape[0], picture.shape[1]
                     yield picture

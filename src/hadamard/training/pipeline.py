@@ -1,4 +1,4 @@
-"""The pipeline between agent and environments: act, send, receive, and what is left to observe.
+"""The pipeline between agent and environments: act, send, receive, observe.
 
 Environments play between ``send`` and ``receive``: in worker processes, or in this process while
 the GPU works. The pipeline uses that time in three ways, none of which changes a result.
@@ -36,7 +36,7 @@ from hadamard.training.setup import Setup
 
 
 class Transition(NamedTuple):
-    """What ``Agent.observe`` takes."""
+    """The arguments of ``Agent.observe``."""
 
     obs: Tensor
     action: Tensor
@@ -45,7 +45,7 @@ class Transition(NamedTuple):
 
 
 class Pipeline:
-    """The environments of a run in step with its agent."""
+    """Moves actions to the environments of a run, and transitions to its agent."""
 
     def __init__(self, setup: Setup, clock: Clock) -> None:
         self.agent, self.envs, self.groups = setup.agent, setup.envs, setup.groups
@@ -109,7 +109,7 @@ class Pipeline:
                 self.greedy.send()
 
     def take_greedy_episodes(self) -> list[Episode]:
-        """Hand over the greedy games that ended, once; waits for those that ``act`` left alone."""
+        """Hand over the greedy games that ended, once; waits for a step in flight."""
         if self.acts_with_greedy is None:
             self._receive_greedy()
         episodes, self._greedy_episodes = self._greedy_episodes, []

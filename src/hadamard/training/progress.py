@@ -1,4 +1,4 @@
-"""What the terminal shows of a training run: a live bar, or plain lines where output is a file."""
+"""Progress of a training run: a live bar on a terminal, plain lines in a file."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def describe(facts: dict[str, Any]) -> str:
         >>> describe({"score": 12.34, "dormant": 0.25, "rank": 40, "full_rank": 128})
         'score 12.3 · dormant 25.0% · rank 40/128'
     """
-    words = []
+    parts = []
     if facts.get("score") is not None:
-        words.append(f"score {facts['score']:.1f}")
+        parts.append(f"score {facts['score']:.1f}")
     if facts.get("greedy") is not None:
-        words.append(f"greedy {facts['greedy']:.1f}")
+        parts.append(f"greedy {facts['greedy']:.1f}")
     if facts.get("dormant") is not None:
-        words.append(f"dormant {facts['dormant']:.1%}")
-        words.append(f"rank {facts['rank']}/{facts['full_rank']}")
-    return " · ".join(words)
+        parts.append(f"dormant {facts['dormant']:.1%}")
+        parts.append(f"rank {facts['rank']}/{facts['full_rank']}")
+    return " · ".join(parts)
 
 
 class PlainLines:

@@ -39,5 +39,5 @@ class Scores:
 
 
 def mean(values: Collection[float]) -> float | None:
-    """Return the mean; None of nothing."""
+    """Return the mean, or None if there are no values."""
     return math.fsum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""What a run trains with, built from its settings: the device, the environments and the agent."""
+"""The device, the environments and the agent of a run, built from its settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hadamard.core.config import RunSpec
 from hadamard.core.random import child_seed
 from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
+from hadamard.text import joined
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -21,7 +22,7 @@ ALGORITHMS = discover.ALGORITHMS
 class Setup:
     """A run's device, environments and agent.
 
-    Whatever is wrong with the settings shows here, before a run folder exists.
+    Wrong settings are errors here, before a run folder exists.
     """
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
@@ -84,7 +85,7 @@ class Setup:
                 f"--remedy {spec.remedy} does not work with {self.algorithm}, which allows no "
                 "other changes to its weights: leave --remedy out, or choose another algorithm"
             )
-        built = [
+        functions = [
             discover.find(discover.REMEDIES, name, "remedy").build(
                 agent.network, agent.optimizer, config, spec.seed
             )
@@ -92,13 +93,13 @@ class Setup:
         ]
 
         def apply(updates: int, obs: Tensor) -> None:
-            for remedy in built:
+            for remedy in functions:
                 remedy(updates, obs)
 
         return apply
 
     def _joined_greedy_call(self) -> ActsWithGreedy | None:
-        """Return the agent if it is to choose greedy and exploring actions in one call."""
+        """Return the agent if it should choose greedy and exploring actions in one call."""
         train, agent = self.spec.train, self.agent
         workers = train.env_workers
         if workers is None:
@@ -133,11 +134,11 @@ def make_agent(
     if env.actions != module.ACTIONS:
         names = discover.names(ALGORITHMS)
         actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
-        fitting = [name for name in names if actions[name] == env.actions]
+        suitable = [name for name in names if actions[name] == env.actions]
         raise ValueError(
             f"{algorithm} needs {module.ACTIONS} actions and this environment has "
             f"{env.action_size or env.num_actions} {env.actions} ones: train "
-            f"{' or '.join(fitting)} on it, or choose another --env"
+            f"{joined(suitable, 'or')} on it, or choose another --env"
         )
     agent: Agent = module.build(env, spec, device)
     return agent

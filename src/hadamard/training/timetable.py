@@ -1,4 +1,4 @@
-"""What comes due when: evaluations, checkpoints, diagnoses and log rows, by name."""
+"""When evaluations, checkpoints, diagnoses and log rows are due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Due(NamedTuple):
-    """What is to be done after a step."""
+    """Which tasks are due after a step."""
 
     evaluation: bool
     checkpoint: bool
@@ -17,7 +17,7 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True)
 class Timetable:
-    """Steps between two of a kind; 0 means never."""
+    """The interval of each task in steps; 0 means never."""
 
     evaluation: int
     checkpoint: int
@@ -25,7 +25,7 @@ class Timetable:
     log: int
 
     def due(self, before: int, after: int) -> Due:
-        """Return what came due between two step counts.
+        """Return which tasks became due between two step counts.
 
         Examples:
             >>> Timetable(evaluation=0, checkpoint=100, diagnosis=50, log=10).due(48, 56)
