@@ -15,10 +15,10 @@ from hadamard.core.types import Agent
 from hadamard.training import start
 from hadamard.training.setup import make_agent
 
-EVERY = {
+MODULES = {
     name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
 }
-ALGORITHMS = tuple(name for name, module in EVERY.items() if module.ACTIONS == "discrete")
+ALGORITHMS = tuple(name for name, module in MODULES.items() if module.ACTIONS == "discrete")
 CPU = torch.device("cpu")
 
 # Small and quick; an algorithm that is not named here runs with its own defaults.
@@ -58,22 +58,24 @@ def settings(algorithm: str, task: str, changes: Mapping[str, Any] = {}) -> RunS
     return changed
 
 
-def made(algorithm: str, spec: RunSpec[Any], device: torch.device = CPU) -> tuple[Agent, Any]:
-    played = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
-    return make_agent(algorithm, spec, played, device), played
+def build_agent(
+    algorithm: str, spec: RunSpec[Any], device: torch.device = CPU
+) -> tuple[Agent, Any]:
+    env = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
+    return make_agent(algorithm, spec, env, device), env
 
 
-def play(agent: Agent, played: Any, steps: int) -> None:
-    obs = played.reset()
+def play(agent: Agent, env: Any, steps: int) -> None:
+    obs = env.reset()
     agent.begin(obs)
     for i in range(steps):
         action, extra = agent.act(obs, i * agent.num_envs)
-        step = played.step(action)
+        step = env.step(action)
         agent.observe(obs, action, extra, step)
         obs = step.obs
 
 
-def sent(agent: Any, played: Any, steps: int) -> list[tuple[Tensor, ...]]:
+def recorded_batches(agent: Any, env: Any, steps: int) -> list[tuple[Tensor, ...]]:
     """Let an agent play and return what it learns from, update by update."""
     batches: list[tuple[Tensor, ...]] = []
     learn = agent.learn
@@ -83,6 +85,6 @@ def sent(agent: Any, played: Any, steps: int) -> list[tuple[Tensor, ...]]:
         return learn(*inputs)
 
     agent.learn = recording
-    play(agent, played, steps)
+    play(agent, env, steps)
     agent.learn = learn
     return batches
