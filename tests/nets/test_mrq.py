@@ -201,7 +201,7 @@ def test_impossible_encoders_are_refused(env: EnvSpec, net: dict[str, Any], mess
 
 @pytest.mark.parametrize("where", ["conv", "linear"])
 def test_other_encoders_refuse_mrqs_choices_of_layers(where: Any) -> None:
-    with pytest.raises(ValueError, match=f"--net.where {where} is not possible with this algorithm"):
+    with pytest.raises(ValueError, match=f"--net.where {where} is not possible with"):
         make_encoder(EnvSpec((3,), torch.float32, 2), NetSpec(where=where), "default")
 
 
