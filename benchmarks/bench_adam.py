@@ -36,9 +36,9 @@ def main() -> None:
     print(f"{'weights':>10}{'Adam, us':>12}{'ours':>10}{'':>8}{'RAdam, us':>12}{'ours':>10}")
     kinds: dict[str, Callable[[nn.Parameter], torch.optim.Optimizer]] = {
         "Adam": lambda w: optimizers.make(torch.optim.Adam, [w], 1e-4, device, fused=True),
-        "our Adam": lambda w: optimizers.in_one_pass(Adam, w, 1e-4, device, compiled),
+        "our Adam": lambda w: optimizers.make_for_vector(Adam, w, 1e-4, device, compiled),
         "RAdam": lambda w: optimizers.make(torch.optim.RAdam, [w], 1e-4, device),
-        "our RAdam": lambda w: optimizers.in_one_pass(RAdam, w, 1e-4, device, compiled),
+        "our RAdam": lambda w: optimizers.make_for_vector(RAdam, w, 1e-4, device, compiled),
     }
     for size in SIZES:
         runs: dict[str, Callable[[], object]] = {}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hadamard.compute import optimizers
-from tests.support.agents import ALGORITHMS, make_agent_and_envs, record_batches, settings
+from tests.support.agents import ALGORITHMS, build_agent, recorded_batches, settings
 
 
 @pytest.mark.gpu
@@ -21,10 +21,10 @@ def test_captured_learning_is_eager_learning(
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     device = torch.device("cuda")
     spec = settings(algorithm, task, {"net.layer": layer, "net.activation": "tanh"})
-    player, played = make_agent_and_envs(algorithm, spec, device)
-    batches = record_batches(player, played, 80)[:20]
+    player, env = build_agent(algorithm, spec, device)
+    batches = recorded_batches(player, env, 80)[:20]
     assert len(batches) == 20
-    captured, eager = (make_agent_and_envs(algorithm, spec, device)[0] for _ in range(2))
+    captured, eager = (build_agent(algorithm, spec, device)[0] for _ in range(2))
     eager.learn = eager._learn
     start = [p.detach().clone() for p in eager.network.parameters()]
     for i, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""DQN updates by its formula, and when it is time."""
+"""DQN updates by its formula, at the right steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.agents import make_agent_and_envs, record_batches, settings
+from tests.support.agents import build_agent, recorded_batches, settings
 from tests.support.formulas import HandAdam, exact, flat, forward, vector_agent
 
 
@@ -23,26 +23,28 @@ def test_dqns_update_is_the_formula() -> None:
         terminated = torch.rand(16) < 0.4
         weights = exact(agent.network.parameters())
         best = forward(target, next_obs.double()).max(1).values
-        goal = torch.where(terminated, reward.double(), reward.double() + 0.9 * best).detach()
+        expected_value = torch.where(
+            terminated, reward.double(), reward.double() + 0.9 * best
+        ).detach()
         chosen = forward(weights, obs.double())[torch.arange(16), action]
-        loss = ((chosen - goal) ** 2).sum() / 16
+        loss = ((chosen - expected_value) ** 2).sum() / 16
         gradient = flat(torch.autograd.grad(loss, weights))
         expected = flat(weights) + adam.change(gradient, 0.01)
         metrics = agent.learn(obs, action, reward, terminated, next_obs)
         assert float(metrics["loss"]) == pytest.approx(loss.item(), rel=1e-5)
-        found = flat(agent.network.parameters())
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+        weights_after = flat(agent.network.parameters())
+        np.testing.assert_allclose(weights_after, expected, rtol=0, atol=2e-6)
     np.testing.assert_array_equal(flat(agent.target.parameters()), flat(target))
 
 
-def test_dqn_learns_when_it_is_time() -> None:
+def test_dqn_updates_at_the_right_steps() -> None:
     changes = {
         "algo.num_envs": 1,
         "algo.learning_starts": 20,
         "algo.update_period": 4,
         "algo.target_period": 10,
     }
-    agent, played = make_agent_and_envs("dqn", settings("dqn", "both", changes))
+    agent, env = build_agent("dqn", settings("dqn", "both", changes))
     assert isinstance(agent.network, torch.nn.Module)
     copies: list[int] = []
     load = agent.target.load_state_dict
@@ -51,7 +53,7 @@ def test_dqn_learns_when_it_is_time() -> None:
     )
     learned: list[int] = []
     agent.after_update = lambda updates, obs: learned.append(agent.counters["steps"])
-    record_batches(agent, played, 50)
+    recorded_batches(agent, env, 50)
     assert learned == [24, 28, 32, 36, 40, 44, 48]
     assert copies == [30, 40, 50]
     assert agent.counters["updates"] == 7

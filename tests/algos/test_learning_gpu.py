@@ -16,7 +16,7 @@ from tests.support.updates import agent_of, batch_of
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about TF32
 @pytest.mark.parametrize("compile", ["off", "on"])
 @pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("layer", ["plain", "hadamard"])
@@ -32,7 +32,7 @@ def test_captured_learning_is_that_of_each_parameter(
     # Convolutions may run in TF32 by default, and differently from call to call.
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    torch._dynamo.reset()  # it compiles one function for few networks only
+    torch._dynamo.reset()  # torch's limit on compilations is low
     changes = {"net.layer": layer, "net.norm": norm, "train.compile": compile}
     spec = settings(algorithm, tmp_path / "run", **changes)
     setups = [Setup(algorithm, spec) for _ in range(2)]
@@ -40,11 +40,11 @@ def test_captured_learning_is_that_of_each_parameter(
     # Eagerly, by PyTorch's own parts, parameter by parameter.
     parameters = list(eager.network.parameters())
     kind = getattr(torch.optim, type(eager.optimizer).__name__)
-    told = {name: eager.optimizer.defaults[name] for name in ("lr", "betas", "eps")}
-    plain = kind(parameters, **told, capturable=True)
+    hyperparameters = {name: eager.optimizer.defaults[name] for name in ("lr", "betas", "eps")}
+    plain = kind(parameters, **hyperparameters, capturable=True)
     batch = batch_of(algorithm, setups[0].envs.spec, 32, DEVICE)
     start = [p.detach().clone() for p in parameters]
-    place = captured.weights.vector.data_ptr()
+    address = captured.weights.vector.data_ptr()
     for i in range(20):
         for optimizer in (captured.optimizer, plain):
             optimizers.set_learning_rate(optimizer, 1e-3 / (1 + i // 5))
@@ -60,10 +60,10 @@ def test_captured_learning_is_that_of_each_parameter(
         moved = (theirs - before).norm().item()
         assert moved > 0
         assert (mine - theirs).norm().item() < 5e-3 * moved
-    # The graph works on the one buffer still, and what is changed there from outside it sees.
-    assert captured.weights.vector.data_ptr() == place
+    # The graph still works on that buffer, and reads changes that others make to it.
+    assert captured.weights.vector.data_ptr() == address
     for parameter in captured.network.parameters():
-        assert parameter.untyped_storage().data_ptr() == place
+        assert parameter.untyped_storage().data_ptr() == address
         assert len(list(moments(captured.optimizer, parameter))) == 2
     with torch.no_grad():
         for part in (captured.network, eager.network):
@@ -74,7 +74,7 @@ def test_captured_learning_is_that_of_each_parameter(
         setup.close()
 
 
-@pytest.mark.filterwarnings("ignore")  # the compiler has opinions on TF32
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about TF32
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
 @pytest.mark.parametrize(
     ("layer", "activation"),
@@ -92,17 +92,17 @@ def test_captured_learning_is_that_of_each_parameter(
 def test_a_thousand_fast_updates_are_eager_ones(
     layer: str, activation: str, algorithm: str
 ) -> None:
-    # In double precision: what parts the two is rounding alone, not another function.
-    torch._dynamo.reset()  # it compiles one function for few networks only
-    asked = {"net.layer": layer, "net.activation": activation}
-    slow = {**asked, "train.capture": False, "train.compile": "off"}
-    fast, eager = (agent_of(algorithm, torch.float64, c, DEVICE) for c in (asked, slow))
+    # In double precision, where rounding alone makes very small differences.
+    torch._dynamo.reset()  # torch's limit on compilations is low
+    net = {"net.layer": layer, "net.activation": activation}
+    slow = {**net, "train.capture": False, "train.compile": "off"}
+    fast, eager = (agent_of(algorithm, torch.float64, c, DEVICE) for c in (net, slow))
     assert eager.learn == eager._learn
     assert fast.learn != fast._learn
     start = eager.weights.vector.detach().clone()
     for _ in range(1_000):
-        drawn = batch_of(algorithm, size=16, device=DEVICE)
-        batch = [part.double() if part.is_floating_point() else part for part in drawn]
+        single = batch_of(algorithm, size=16, device=DEVICE)
+        batch = [part.double() if part.is_floating_point() else part for part in single]
         fast.learn(*batch)
         eager.learn(*batch)
     theirs = eager.weights.vector.detach()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,17 +15,13 @@ from hadamard.core.config import RunSpec, TrainSpec
 from hadamard.core.types import EnvSpec
 from hadamard.learning.distributions import TwoHot
 from hadamard.nets.mrq import Widths
-from tests.support.paths import SHARED
-
-GOLDEN = SHARED / "reference" / "golden"
+from tests.support.golden import arrays
 
 
 @pytest.fixture(params=["state", "pixels"])
 def golden(request: pytest.FixtureRequest) -> dict[str, Tensor]:
-    path = GOLDEN / f"mrq_updates_{request.param}.npz"
-    if not path.exists():
-        pytest.skip(f"{path} does not exist")
-    return {name: torch.from_numpy(array) for name, array in np.load(path).items()}
+    stored = arrays(f"mrq_updates_{request.param}")
+    return {name: torch.from_numpy(array) for name, array in stored.items()}
 
 
 def inside(golden: Mapping[str, Tensor], folder: str) -> dict[str, Tensor]:
@@ -75,15 +70,17 @@ def translated(
 def test_the_published_updates_are_reproduced(
     golden: dict[str, Tensor], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, tolerance = torch.device(device), 1e-6 if device == "cpu" else 1e-5
-    golden = {name: tensor.to(place) for name, tensor in golden.items()}
+    target_device, tolerance = torch.device(device), 1e-6 if device == "cpu" else 1e-5
+    golden = {name: tensor.to(target_device) for name, tensor in golden.items()}
     states = golden["encoder0/states"]
     pixels = states.dtype == torch.uint8
     env = EnvSpec(tuple(states.shape[2:]), states.dtype, frames=3 if pixels else 1, action_size=3)
     small = Widths(action=12, state_action=20, encoder=16, value=18, policy=14)
     monkeypatch.setattr(Widths, "from_hidden", lambda hidden: small)
     agent = MRQ(
-        env, RunSpec(algo=Config(), net=replace(NET, width=24), train=TrainSpec(steps=99)), place
+        env,
+        RunSpec(algo=Config(), net=replace(NET, width=24), train=TrainSpec(steps=99)),
+        target_device,
     )
     parts = {name: inside(golden, f"start/{name}") for name in ("encoder", "policy", "value")}
     agent.network.load_state_dict(translated(**parts))
@@ -99,8 +96,8 @@ def test_the_published_updates_are_reproduced(
         return {"priority": priority, **metrics}
 
     changes = [agent.network, *agent.optimizers.values()]
-    learn_encoder = jit(agent._update_encoder, place, changes)
-    learn_values = jit(learn, place, changes)
+    learn_encoder = jit(agent._update_encoder, target_device, changes)
+    learn_values = jit(learn, target_device, changes)
 
     def check() -> None:
         weights, expected = agent.network.state_dict(), translated(**parts)
@@ -109,31 +106,31 @@ def test_the_published_updates_are_reproduced(
             torch.testing.assert_close(weights[name], weight, rtol=0, atol=tolerance, msg=name)
 
     for i in range(2):
-        arrays = inside(golden, f"encoder{i}")
-        states = arrays["states"]
-        ends = arrays["not_done"].squeeze(-1) == 0
+        recorded = inside(golden, f"encoder{i}")
+        states = recorded["states"]
+        ends = recorded["not_done"].squeeze(-1) == 0
         assert bool(ends.any()) == (not pixels)
         learn_encoder(
-            states[:, 0], states[:, 1:], arrays["action"], arrays["reward"].squeeze(-1), ends
+            states[:, 0], states[:, 1:], recorded["action"], recorded["reward"].squeeze(-1), ends
         )
         parts["encoder"] = inside(golden, f"after_encoder{i}/encoder")
         check()
-        arrays = inside(golden, f"rl{i}")
+        recorded = inside(golden, f"rl{i}")
         batch = (
-            arrays["state"],
-            arrays["action"],
-            arrays["multi_step_reward"].squeeze(1),
-            0.99**3 * arrays["multi_step_not_done"].squeeze(1),
-            arrays["next_state"],
-            arrays["noise"],
+            recorded["state"],
+            recorded["action"],
+            recorded["multi_step_reward"].squeeze(1),
+            0.99**3 * recorded["multi_step_not_done"].squeeze(1),
+            recorded["next_state"],
+            recorded["noise"],
         )
         with torch.no_grad():
             target, (values, _) = agent._value_target(*batch[2:]), agent._evaluate(*batch[:2])
-        torch.testing.assert_close(values.T, arrays["Q"], rtol=0, atol=1e-5)
-        torch.testing.assert_close(target, arrays["Q_target"].squeeze(1), rtol=0, atol=1e-5)
+        torch.testing.assert_close(values.T, recorded["Q"], rtol=0, atol=1e-5)
+        torch.testing.assert_close(target, recorded["Q_target"].squeeze(1), rtol=0, atol=1e-5)
         metrics = learn_values(*batch)
-        torch.testing.assert_close(metrics["priority"], arrays["priority"], rtol=0, atol=1e-5)
-        error = (arrays["Q"] - arrays["Q_target"]).abs()
+        torch.testing.assert_close(metrics["priority"], recorded["priority"], rtol=0, atol=1e-5)
+        error = (recorded["Q"] - recorded["Q_target"]).abs()
         huber = torch.where(error < 1, error.square() / 2, error - 0.5).mean()
         torch.testing.assert_close(metrics["loss"], huber, rtol=0, atol=1e-5)
         parts |= {name: inside(golden, f"after_rl{i}/{name}") for name in ("policy", "value")}

@@ -38,12 +38,12 @@ def test_ppos_update_is_the_formula() -> None:
         old = (new.detach() + 0.4 * torch.randn(32)).float()
 
         returns = (advantage + old_value).double()
-        normal = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).double()
+        normalized = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).double()
         gains, errors = [], []
         for i in range(32):
             ratio = (new[i] - old[i].double()).exp()
             within = min(max(ratio.item(), 1 - clip), 1 + clip)
-            plain, limited = normal[i] * ratio, normal[i] * within
+            plain, limited = normalized[i] * ratio, normalized[i] * within
             gains.append(plain if plain.item() <= limited.item() else limited.detach())
             move = values[i] - old_value[i].double()
             near = old_value[i].double() + torch.clamp(move, -clip, clip)
@@ -67,5 +67,5 @@ def test_ppos_update_is_the_formula() -> None:
         outside = ((new.exp() / old.double().exp() - 1).abs() > clip).double().mean()
         assert 0.1 < outside.item() < 0.9
         assert float(metrics["clipped"]) == pytest.approx(outside.item(), abs=1e-6)
-        found = flat(agent.network.parameters())
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+        weights_after = flat(agent.network.parameters())
+        np.testing.assert_allclose(weights_after, expected, rtol=0, atol=2e-6)

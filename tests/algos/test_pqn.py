@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.agents import make_agent_and_envs, record_batches, settings
+from tests.support.agents import build_agent, recorded_batches, settings
 from tests.support.formulas import HandAdam, clipped, exact, flat, forward, vector_agent
 
 
@@ -28,15 +28,13 @@ def test_pqns_update_is_the_formula(largest: float) -> None:
         metrics = agent.learn(obs, action, returns)
         assert float(metrics["loss"]) == pytest.approx(loss.item(), rel=1e-5)
         assert float(metrics["gradient_norm"]) == pytest.approx(np.linalg.norm(gradient), rel=1e-4)
-        found = flat(agent.network.parameters())
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+        weights_after = flat(agent.network.parameters())
+        np.testing.assert_allclose(weights_after, expected, rtol=0, atol=2e-6)
 
 
 def test_pqns_last_update_has_a_rate_where_rollouts_do_not_divide_the_steps() -> None:
     changes = {"algo.num_envs": 4, "algo.rollout_steps": 5, "algo.minibatches": 2}
-    agent: Any = make_agent_and_envs(
-        "pqn", settings("pqn", "both", {**changes, "train.steps": 90})
-    )[0]
+    agent: Any = build_agent("pqn", settings("pqn", "both", {**changes, "train.steps": 90}))[0]
     agent.counters["updates"] = agent.total_updates - 1  # of the fifth rollout, at step 100
     assert agent.total_updates == 20
     assert agent.learning_rate() == pytest.approx(agent.config.learning_rate / 20)
@@ -51,16 +49,16 @@ def test_pqns_exploration_falls_from_rollout_to_rollout() -> None:
         "algo.epsilon_final": 0.2,
         "train.steps": 200,
     }
-    agent, played = make_agent_and_envs("pqn", settings("pqn", "both", changes))
-    seen: list[float] = []
+    agent, env = build_agent("pqn", settings("pqn", "both", changes))
+    epsilons: list[float] = []
     act = agent.act
 
-    def act_and_note(obs: torch.Tensor, step: int) -> Any:
-        seen.append(agent.epsilon(step))
+    def act_and_record(obs: torch.Tensor, step: int) -> Any:
+        epsilons.append(agent.epsilon(step))
         return act(obs, step)
 
-    agent.act = act_and_note  # type: ignore[method-assign]
-    record_batches(agent, played, 50)
+    agent.act = act_and_record  # type: ignore[method-assign]
+    recorded_batches(agent, env, 50)
     # Half of 10 rollouts, 5 steps each.
-    of_rollouts = [1.0, 0.84, 0.68, 0.52, 0.36, *[0.2] * 5]
-    assert seen == pytest.approx([epsilon for epsilon in of_rollouts for _ in range(5)])
+    per_rollout = [1.0, 0.84, 0.68, 0.52, 0.36, *[0.2] * 5]
+    assert epsilons == pytest.approx([epsilon for epsilon in per_rollout for _ in range(5)])

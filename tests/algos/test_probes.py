@@ -13,7 +13,7 @@ from hadamard.core.types import Agent, EnvSpec, Step
 from hadamard.layers import variants
 from hadamard.plasticity.redo import ReDo
 from hadamard.training.setup import make_agent
-from tests.support.agents import ALGORITHMS, make_agent_and_envs, play, settings
+from tests.support.agents import ALGORITHMS, build_agent, play, settings
 
 CPU = torch.device("cpu")
 
@@ -26,20 +26,20 @@ def trained(
 ) -> Agent:
     """Train without a run folder."""
     spec = settings(algorithm, task, changes)
-    agent, played = make_agent_and_envs(algorithm, spec)
+    agent, env = build_agent(algorithm, spec)
     if prepare is not None:
         prepare(agent)
-    play(agent, played, spec.train.steps // agent.num_envs)
+    play(agent, env, spec.train.steps // agent.num_envs)
     assert agent.settled
     return agent
 
 
 @torch.no_grad()
 def value(agent: Agent, obs: Tensor) -> list[float]:
-    """What the agent thinks of states: the best action's value, or the critic's word."""
+    """Return the agent's values of states: the best action's, or the critic's."""
     output = agent.network(obs)
-    found: Tensor = output[1] if isinstance(output, tuple) else output.amax(1)
-    return found.tolist()
+    values: Tensor = output[1] if isinstance(output, tuple) else output.amax(1)
+    return values.tolist()
 
 
 def choices(agent: Agent, obs: Tensor) -> list[int]:
@@ -95,13 +95,13 @@ def test_the_action_follows_the_observation(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_time_limit_is_not_an_end(algorithm: str) -> None:
-    # V = 1 / (1 - 0.9) = 10. Taken for an end, a truncation leaves at most 3.44.
-    (found,) = value(trained(algorithm, "truncation", {"algo.gamma": 0.9}), ONE)
-    assert 9.0 < found < 10.1
+    # V = 1 / (1 - 0.9) = 10. A truncation treated as an end leaves at most 3.44.
+    (learned,) = value(trained(algorithm, "truncation", {"algo.gamma": 0.9}), ONE)
+    assert 9.0 < learned < 10.1
 
 
 class Switch:
-    """One step a game. State 1 pays 1 and ends; state 0 leads to state 1, and is cut short there.
+    """Games of one step. State 1 pays 1 and ends; state 0 leads to state 1 and is truncated there.
 
     V(1) = 1 and V(0) = gamma. Bootstrapping from the next game's first state, 0 or 1 at random,
     would make it gamma / (2 - gamma).
@@ -126,16 +126,16 @@ class Switch:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_cut_game_is_valued_by_its_own_last_state(algorithm: str) -> None:
+def test_a_truncated_game_bootstraps_from_its_own_last_state(algorithm: str) -> None:
     spec = settings(algorithm, "both", {"algo.gamma": 0.5})
-    played = Switch(spec.algo.num_envs)
-    agent = make_agent(algorithm, spec, played, CPU)
-    play(agent, played, spec.train.steps // agent.num_envs)
+    env = Switch(spec.algo.num_envs)
+    agent = make_agent(algorithm, spec, env, CPU)
+    play(agent, env, spec.train.steps // agent.num_envs)
     assert value(agent, torch.tensor([[0.0], [1.0]])) == pytest.approx([0.5, 1.0], abs=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_images_are_told_apart(algorithm: str) -> None:
+def test_images_are_distinguished(algorithm: str) -> None:
     agent = trained(algorithm, "image")
     obs, right = sides(10)
     assert choices(agent, obs) == right
@@ -143,11 +143,11 @@ def test_images_are_told_apart(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_stacked_frames_are_told_apart(algorithm: str) -> None:
+def test_stacked_frames_are_distinguished(algorithm: str) -> None:
     changes = {"train.steps": 768, "net.width": 16, "algo.learning_rate": 1e-3}
     obs, right = sides(84, frames=4)
-    found = choices(trained(algorithm, "image84", changes), obs)
-    assert sum(a == b for a, b in zip(found, right, strict=True)) >= 0.9 * len(right)
+    actions = choices(trained(algorithm, "image84", changes), obs)
+    assert sum(a == b for a, b in zip(actions, right, strict=True)) >= 0.9 * len(right)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -157,7 +157,7 @@ def test_every_layer_variant_learns(
     algorithm: str, variant: str, activation: str, task: str
 ) -> None:
     changes: dict[str, Any] = {"net.layer": variant, "net.activation": activation}
-    if algorithm == "ppo":  # at twice the rate, one value of ten is off now and then
+    if algorithm == "ppo":  # at twice the rate, one value of ten is sometimes off
         changes["algo.learning_rate"] = 2.5e-3
     agent = trained(algorithm, task, changes)
     obs, right = (SIGNS, [0, 1]) if task == "both" else sides(10)
@@ -169,14 +169,14 @@ def test_every_layer_variant_learns(
 @pytest.mark.parametrize("variant", ["plain", "hadamard"])
 def test_learning_survives_redo(algorithm: str, variant: str) -> None:
     recycled: list[int] = []
-    judged: list[tuple[int, int]] = []
+    updates_heard: list[tuple[int, int]] = []
 
     def prepare(agent: Agent) -> None:
         redo = ReDo(agent.network, agent.optimizer, tau=0.1, period=20)
 
         def after_update(updates: int, obs: Tensor) -> None:
             redo(updates, obs)
-            judged.append((updates, len(obs)))
+            updates_heard.append((updates, len(obs)))
             if updates % 20 == 0:
                 recycled.append(redo.recycled)
 
@@ -185,6 +185,6 @@ def test_learning_survives_redo(algorithm: str, variant: str) -> None:
     agent = trained(algorithm, "both", {"net.layer": variant}, prepare)
     assert choices(agent, SIGNS) == [0, 1]
     assert sum(recycled) > 0
-    # It hears of every update, in order, with a batch to judge by.
-    assert [updates for updates, _ in judged] == list(range(1, len(judged) + 1))
-    assert min(size for _, size in judged) >= 8
+    # It is called after every update, in order, with a batch of observations.
+    assert [updates for updates, _ in updates_heard] == list(range(1, len(updates_heard) + 1))
+    assert min(size for _, size in updates_heard) >= 8

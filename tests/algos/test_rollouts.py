@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from hadamard.core.types import Step
-from tests.support.agents import make_agent_and_envs, record_batches, settings
+from tests.support.agents import build_agent, recorded_batches, settings
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "pqn"])
 def test_each_pass_sees_every_step_once(algorithm: str) -> None:
     changes = {"algo.num_envs": 4, "algo.rollout_steps": 6, "algo.minibatches": 3, "algo.epochs": 2}
-    agent, played = make_agent_and_envs(algorithm, settings(algorithm, "both", changes))
-    played.receive_step, count = played.step, iter(range(10_000))
+    agent, env = build_agent(algorithm, settings(algorithm, "both", changes))
+    env.receive_step, count = env.step, iter(range(10_000))
 
-    def numbered(action: Tensor) -> Step:
-        step = played.receive_step(action)
+    def numbered_step(action: Tensor) -> Step:
+        step = env.receive_step(action)
         return Step(
             torch.tensor([[float(next(count))] for _ in range(4)]),
             step.reward,
@@ -25,8 +25,8 @@ def test_each_pass_sees_every_step_once(algorithm: str) -> None:
             step.truncated,
         )
 
-    played.step = numbered
-    batches = record_batches(agent, played, 12)
+    env.step = numbered_step
+    batches = recorded_batches(agent, env, 12)
     assert len(batches) == 2 * 2 * 3
     assert all(len(batch[0]) == 8 for batch in batches)
     second = [torch.cat([b[0] for b in batches[i : i + 3]]) for i in (6, 9)]
@@ -45,10 +45,10 @@ def test_the_learning_rate_falls_linearly_to_zero(algorithm: str) -> None:
         "algo.learning_rate": 0.01,
         "train.steps": 100,
     }
-    agent, played = make_agent_and_envs(algorithm, settings(algorithm, "both", changes))
+    agent, env = build_agent(algorithm, settings(algorithm, "both", changes))
     rates: list[float] = []
     agent.after_update = lambda updates, obs: rates.append(agent.optimizer.param_groups[0]["lr"])
-    record_batches(agent, played, 25)
+    recorded_batches(agent, env, 25)
     per_rollout = 2 * agent.config.epochs
     # PPO's with every rollout, as CleanRL's; PQN's with every update, as the JAX release's.
     updates = range(5 * per_rollout)
@@ -60,4 +60,4 @@ def test_the_learning_rate_falls_linearly_to_zero(algorithm: str) -> None:
 def test_minibatches_that_do_not_divide_a_rollout_are_refused(algorithm: str) -> None:
     changes = {"algo.num_envs": 4, "algo.rollout_steps": 5, "algo.minibatches": 3}
     with pytest.raises(ValueError, match=r"--algo.minibatches 3 does not divide .* 4 .* 5 .* 20"):
-        make_agent_and_envs(algorithm, settings(algorithm, "both", changes))
+        build_agent(algorithm, settings(algorithm, "both", changes))

@@ -47,6 +47,7 @@ def small(task: str = "track", **changes: Any) -> tuple[SimbaV2, Any]:
         start.default_spec("simbav2", f"probe/{task}"),
         {**SMALL, **{name.replace("__", "."): value for name, value in changes.items()}},
     )
+    spec.check()
     env = envs.make(spec.env, spec.seed, spec.algo.num_envs)
     return SimbaV2(env.spec, spec, CPU), env
 

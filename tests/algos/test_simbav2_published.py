@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,8 @@ from hadamard.compute.jit import jit
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.types import EnvSpec
 from hadamard.learning.replay import Batch
-from tests.support.paths import SHARED
+from tests.support.golden import arrays
 
-GOLDEN = SHARED / "reference/golden/simbav2_updates.npz"
 CPU = torch.device("cpu")
 ENV = EnvSpec((7,), torch.float32, action_size=3, max_steps=500)
 
@@ -83,9 +81,7 @@ def published(golden: Any, step: int, part: str, module: nn.Module) -> dict[str,
 
 @pytest.fixture(scope="module")
 def golden() -> Any:
-    if not GOLDEN.is_file():
-        pytest.skip("the reference files are not beside this checkout")
-    return np.load(GOLDEN)
+    return arrays("simbav2_updates")
 
 
 def golden_agent(golden: Any, device: torch.device, compile: str = "off") -> SimbaV2:

@@ -15,8 +15,8 @@ from hadamard.compute.optimizers import OptimizerState, set_learning_rate
 
 def gradient(step: int, dtype: torch.dtype) -> torch.Tensor:
     """Return gradients of all sizes: always zero for some weights, from step 200 on for others."""
-    normal = torch.randn(2, 300, dtype=dtype)
-    gradient = normal[0] * normal[1].exp()
+    draws = torch.randn(2, 300, dtype=dtype)
+    gradient = draws[0] * draws[1].exp()
     gradient[:10] = 0
     gradient[10:30] *= step < 200
     return gradient
@@ -76,14 +76,14 @@ def advanced(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def copy_state(one: torch.optim.Optimizer, other: torch.optim.Optimizer) -> None:
-    """Load one optimizer's state and weights into the other."""
-    saved = copy.deepcopy(OptimizerState(one).state_dict())
-    OptimizerState(other).load_state_dict(saved)
-    (source,), (target,) = (o.param_groups[0]["params"] for o in (one, other))
+def copy_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Load the source's state and weights into the target."""
+    saved = copy.deepcopy(OptimizerState(source).state_dict())
+    OptimizerState(target).load_state_dict(saved)
+    (weights,), (copies,) = (o.param_groups[0]["params"] for o in (source, target))
     with torch.no_grad():
-        target.copy_(source)
-    assert other.state[target]["step"] == 8
+        copies.copy_(weights)
+    assert target.state[copies]["step"] == 8
 
 
 @each_kind
@@ -110,8 +110,8 @@ def test_a_state_continues_in_the_form_of_another_device(kind: Kind, fused: bool
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_a_state_continues_in_pytorchs_adam(ours_first: bool) -> None:
     mine, other = pair(torch.float32)
-    one, another = Adam([mine], 1e-2, eps=1e-6), torch.optim.Adam([other], 1e-2, fused=True)
-    first, second = (one, another) if ours_first else (another, one)
+    ours, theirs = Adam([mine], 1e-2, eps=1e-6), torch.optim.Adam([other], 1e-2, fused=True)
+    first, second = (ours, theirs) if ours_first else (theirs, ours)
     copy_state(advanced(first), second)
     assert second.param_groups[0]["eps"] == first.param_groups[0]["eps"]
     assert difference(first, second, 200) < 1e-6

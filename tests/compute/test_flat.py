@@ -143,14 +143,17 @@ def test_a_thousand_updates_without_clipping_are_equal_bit_for_bit(kind: str) ->
     ours = network(norm="layer")
     theirs = copy.deepcopy(ours)
     flat = FlatParameters(ours)
-    whole, apart = OPTIMIZERS[kind]([flat.vector]), OPTIMIZERS[kind](list(theirs.parameters()))
+    flat_optimizer, optimizer = (
+        OPTIMIZERS[kind]([flat.vector]),
+        OPTIMIZERS[kind](list(theirs.parameters())),
+    )
     for _ in range(1_000):
         obs, goal = torch.randint(2, (4, *GRID.obs_shape)), torch.randn(4, 5)
         flat.backward((ours(obs) - goal).square().mean())
-        whole.step()
-        apart.zero_grad()
+        flat_optimizer.step()
+        optimizer.zero_grad()
         (theirs(obs) - goal).square().mean().backward()
-        apart.step()
+        optimizer.step()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine, other)
 
@@ -211,26 +214,29 @@ def test_the_first_update_equals_that_of_separate_parameters(algorithm: str) -> 
 
 
 def test_redo_resets_the_same_moments() -> None:
-    apart = network()
-    together = copy.deepcopy(apart)
-    flat = FlatParameters(together)
-    optimizer = OPTIMIZERS["Adam"](list(apart.parameters()))
-    whole = OPTIMIZERS["Adam"]([flat.vector])
+    separate = network()
+    joined = copy.deepcopy(separate)
+    flat = FlatParameters(joined)
+    optimizer = OPTIMIZERS["Adam"](list(separate.parameters()))
+    flat_optimizer = OPTIMIZERS["Adam"]([flat.vector])
     obs = torch.randint(2, (32, *GRID.obs_shape))
 
     def learn() -> None:
         optimizer.zero_grad()
-        (apart(obs) - 1).square().sum().backward()
+        (separate(obs) - 1).square().sum().backward()
         optimizer.step()
-        flat.backward((together(obs) - 1).square().sum())
-        whole.step()
+        flat.backward((joined(obs) - 1).square().sum())
+        flat_optimizer.step()
 
     def assert_equal() -> None:
-        for one, other in zip(apart.parameters(), together.parameters(), strict=True):
-            assert torch.equal(one, other)
-            kept, views = list(moments(optimizer, one)), list(moments(whole, other))
-            assert len(kept) == len(views) == 2
-            for moment, view in zip(kept, views, strict=True):
+        for parameter, other in zip(separate.parameters(), joined.parameters(), strict=True):
+            assert torch.equal(parameter, other)
+            expected, views = (
+                list(moments(optimizer, parameter)),
+                list(moments(flat_optimizer, other)),
+            )
+            assert len(expected) == len(views) == 2
+            for moment, view in zip(expected, views, strict=True):
                 assert view.shape == other.shape
                 assert torch.equal(moment, view)
 
@@ -239,15 +245,17 @@ def test_redo_resets_the_same_moments() -> None:
     assert_equal()
     redos = [
         ReDo(net, updater, tau=0.9, period=1)
-        for net, updater in ((apart, optimizer), (together, whole))
+        for net, updater in ((separate, optimizer), (joined, flat_optimizer))
     ]
-    before = [p.detach().clone() for p in together.parameters()]
+    before = [p.detach().clone() for p in joined.parameters()]
     for redo in redos:
         redo(1, obs)
     assert redos[0].recycled == redos[1].recycled > 0
-    assert not torch.equal(before[0], next(together.parameters()))
+    assert not torch.equal(before[0], next(joined.parameters()))
     assert_equal()
-    assert any((view == 0).any() for p in together.parameters() for view in moments(whole, p))
+    assert any(
+        (view == 0).any() for p in joined.parameters() for view in moments(flat_optimizer, p)
+    )
     for _ in range(3):
         learn()
     assert_equal()
@@ -276,12 +284,12 @@ def test_a_saved_agent_continues_exactly(algorithm: str, tmp_path: Path) -> None
 def test_a_capture_can_undo_its_warm_up(algorithm: str) -> None:
     agent, fresh = (small_agent(algorithm, torch.float32) for _ in range(2))
     captured = Captured(agent._learn, torch.device("cpu"), [agent.network, agent.optimizer])
-    before = {id(tensor): tensor.detach().clone() for tensor in captured._changed_tensors()}
+    before = {id(tensor): tensor.detach().clone() for tensor in captured._mutated_tensors()}
     for _ in range(3):
         agent.learn(*batch_of(algorithm))
     assert not torch.equal(agent.weights.vector, fresh.weights.vector)
     with torch.no_grad():
-        for tensor in captured._changed_tensors():
+        for tensor in captured._mutated_tensors():
             tensor.copy_(before.get(id(tensor), torch.zeros_like(tensor)))
     batch = batch_of(algorithm)
     agent.learn(*batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import subprocess
 import sys
@@ -20,24 +19,17 @@ from hadamard.envs import MissingExtra, gl, humanoid, make
 from hadamard.envs.batch import PhysicsError
 from hadamard.envs.common import environment_seeds
 from hadamard.envs.humanoid_tasks import TASKS
+from tests.support.golden import document
 from tests.support.humanoid import needs_models
-from tests.support.paths import SHARED
 
-GOLDEN = SHARED / "reference/golden/humanoidbench_episodes.json"
+EPISODES = document("humanoidbench_episodes")["episodes"]
 REST = np.zeros(19, dtype=np.float32)
 SIZES = {"h1-reach": 57, "h1-sit-hard": 64, "h1-balance-simple": 64, "h1-balance-hard": 77}
 every_task = pytest.mark.parametrize("task", humanoid.tasks())
 
 
-def golden() -> list[Any]:
-    if not GOLDEN.is_file():
-        return [pytest.param({}, marks=pytest.mark.skip(reason=f"{GOLDEN} is not here"))]
-    episodes = json.loads(GOLDEN.read_text())["episodes"]
-    return [pytest.param(e, id=f"{e['task']}-{e['seed']}") for e in episodes]
-
-
 @needs_models
-@pytest.mark.parametrize("episode", golden())
+@pytest.mark.parametrize("episode", EPISODES, ids=lambda e: f"{e['task']}-{e['seed']}")
 def test_golden_episodes(episode: dict[str, Any]) -> None:
     robot = humanoid.make_robot(f"h1-{episode['task'].replace('_', '-')}", episode["seed"])
     robot.reset()
@@ -61,9 +53,7 @@ def test_golden_episodes(episode: dict[str, Any]) -> None:
 
 
 def test_every_task_has_golden_episodes() -> None:
-    if not GOLDEN.is_file():
-        pytest.skip(f"{GOLDEN} is not here")
-    recorded = {e["task"] for e in json.loads(GOLDEN.read_text())["episodes"]}
+    recorded = {e["task"] for e in EPISODES}
     assert {f"h1-{task.replace('_', '-')}" for task in recorded} == set(humanoid.tasks())
 
 

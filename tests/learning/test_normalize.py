@@ -33,12 +33,12 @@ def test_running_statistics_equal_those_of_two_passes() -> None:
 def test_observations_may_be_added_one_by_one_or_together() -> None:
     generator = torch.Generator().manual_seed(3)
     samples = torch.randn(200, 4, generator=generator)
-    one, many = ObservationNormalizer((4,)), ObservationNormalizer((4,))
+    single, batched = ObservationNormalizer((4,)), ObservationNormalizer((4,))
     for sample in samples:
-        one.update(sample[None])
-    many.update(samples)
-    torch.testing.assert_close(one.variance, many.variance)
-    torch.testing.assert_close(one.mean, many.mean)
+        single.update(sample[None])
+    batched.update(samples)
+    torch.testing.assert_close(single.variance, batched.variance)
+    torch.testing.assert_close(single.mean, batched.mean)
 
 
 def test_rewards_are_scaled_by_returns_and_their_limit() -> None:

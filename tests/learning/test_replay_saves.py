@@ -21,11 +21,11 @@ def saved_frames(path: Path) -> int:
     return sum(len(frames) for frames in checkpoint.read_tensors(path).values())
 
 
-def assert_same_replay(one: Replay, other: Replay) -> None:
-    assert one.pushed == other.pushed
-    assert torch.equal(one.usable, other.usable)
-    assert all(map(torch.equal, sample_all(one)[1], sample_all(other)[1]))
-    batches = [r.sample(100, torch.Generator().manual_seed(5)) for r in (one, other)]
+def assert_same_replay(replay: Replay, other: Replay) -> None:
+    assert replay.pushed == other.pushed
+    assert torch.equal(replay.usable, other.usable)
+    assert all(map(torch.equal, sample_all(replay)[1], sample_all(other)[1]))
+    batches = [r.sample(100, torch.Generator().manual_seed(5)) for r in (replay, other)]
     assert all(map(torch.equal, *batches))
 
 
@@ -58,8 +58,8 @@ def test_incremental_saves_restore_the_replay_bit_for_bit(
         (written,) = set(chunks.glob("*")) - files_before
         assert saved_frames(written) == sum(new)
 
-        kept = [checkpoint.read(path)[1]["replay"] for path in folder.glob("step-*")]
-        named = {chunk["file"] for state in kept for chunk in state["chunks"]}
+        states = [checkpoint.read(path)[1]["replay"] for path in folder.glob("step-*")]
+        named = {chunk["file"] for state in states for chunk in state["chunks"]}
         assert {path.name for path in chunks.iterdir()} == named
 
         loaded = Replay(stream.spec, num_envs, capacity, CPU)

@@ -36,11 +36,11 @@ def test_the_baseline_has_the_published_sizes() -> None:
     assert weights(network().encoder.state) == convolutions + dense
     mlp = 512 * 512 + 512
     assert weights(network(VECTOR).encoder.state) == 24 * 512 + 512 + 2 * mlp
-    whole = network()
-    assert weights(whole.encoder.state_action) == 6 * 256 + 256 + 768 * 512 + 512 + 2 * mlp
-    assert weights(whole.encoder.next_state) + weights(whole.encoder.outcome) == 513 * 578
-    assert weights(whole.policy) == 2 * mlp + 513 * 6
-    assert weights(whole.values) == 2 * (3 * mlp + 513)
+    full = network()
+    assert weights(full.encoder.state_action) == 6 * 256 + 256 + 768 * 512 + 512 + 2 * mlp
+    assert weights(full.encoder.next_state) + weights(full.encoder.outcome) == 513 * 578
+    assert weights(full.policy) == 2 * mlp + 513 * 6
+    assert weights(full.values) == 2 * (3 * mlp + 513)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_weights_start_uniform_within_xaviers_bound() -> None:
 
     state_action, state = built.encoder.state_action, built.encoder.state.layers
     expected = {
-        # Each branch by itself; parts of a map as the whole map.
+        # Each branch by itself; parts of a map as the full map.
         state[0].affine.weight: bound(81, 288),
         state[1].affine.weight: bound(288, 288),
         state[4].layer.affine.weight: bound(1568, 512),
@@ -201,7 +201,7 @@ def test_impossible_encoders_are_refused(env: EnvSpec, net: dict[str, Any], mess
 
 @pytest.mark.parametrize("where", ["conv", "linear"])
 def test_other_encoders_refuse_mrqs_choices_of_layers(where: Any) -> None:
-    with pytest.raises(ValueError, match=f"--net.where {where} is not possible here"):
+    with pytest.raises(ValueError, match=f"--net.where {where} is not possible with"):
         make_encoder(EnvSpec((3,), torch.float32, 2), NetSpec(where=where), "default")
 
 

@@ -15,10 +15,10 @@ from hadamard.core.types import Agent
 from hadamard.training import start
 from hadamard.training.setup import make_agent
 
-EVERY = {
+MODULES = {
     name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
 }
-ALGORITHMS = tuple(name for name, module in EVERY.items() if module.ACTIONS == "discrete")
+ALGORITHMS = tuple(name for name, module in MODULES.items() if module.ACTIONS == "discrete")
 CPU = torch.device("cpu")
 
 # Small and quick; an algorithm that is not named here runs with its own defaults.
@@ -58,7 +58,7 @@ def settings(algorithm: str, task: str, changes: Mapping[str, Any] = {}) -> RunS
     return changed
 
 
-def make_agent_and_envs(
+def build_agent(
     algorithm: str, spec: RunSpec[Any], device: torch.device = CPU
 ) -> tuple[Agent, Any]:
     env = envs.make(spec.env, spec.seed, spec.algo.num_envs, device)
@@ -75,8 +75,8 @@ def play(agent: Agent, env: Any, steps: int) -> None:
         obs = step.obs
 
 
-def record_batches(agent: Any, env: Any, steps: int) -> list[tuple[Tensor, ...]]:
-    """Let an agent play and return the batch of each of its updates."""
+def recorded_batches(agent: Any, env: Any, steps: int) -> list[tuple[Tensor, ...]]:
+    """Let an agent play and return what it learns from, update by update."""
     batches: list[tuple[Tensor, ...]] = []
     learn = agent.learn
 

@@ -121,15 +121,15 @@ def test_greedy_environments_change_nothing_in_training(
 
         def look_at_each(setup: Setup) -> None:
             agent: Any = setup.agent
-            look = agent.look
+            choose = agent.choose_greedily
 
-            def look_singly(obs: Tensor) -> dict[str, Tensor]:
+            def choose_singly(obs: Tensor) -> dict[str, Tensor]:
                 # How many observations share a call may change the rounding of each.
                 rows.add(len(obs))
-                outputs = [look(one) for one in obs.split(1)]
+                outputs = [choose(one) for one in obs.split(1)]
                 return {key: torch.cat([one[key] for one in outputs]) for key in outputs[0]}
 
-            agent.look = look_singly
+            agent.choose_greedily = choose_singly
 
         spec = overridden(spec, {"env": "minatar/breakout"})
         with trainer_of("pqn", spec, tmp_path / name, prepare=look_at_each) as trainer:

@@ -78,9 +78,9 @@ class Config:
 
 
 class DQN:
-    """The agent."""
+    """The agent: an online network that acts and learns, and a target network."""
 
-    settled = True  # steps are stored one by one
+    settled = True  # every step is stored at once: nothing is half collected
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
@@ -91,7 +91,7 @@ class DQN:
         self.target.load_state_dict(self.network.state_dict())
         self.weights = FlatParameters(self.network)
         compiled = compiler(run.train.compile, device)
-        self.optimizer = optimizers.in_one_pass(
+        self.optimizer = optimizers.make_for_vector(
             Adam,
             self.weights.vector,
             config.learning_rate,
@@ -101,8 +101,9 @@ class DQN:
         )
         capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
         storage = config.replay_storage
-        where = device, storage, run.run_dir
-        self.replay = Replay(env, config.num_envs, capacity, *where, on_host=True)
+        self.replay = Replay(
+            env, config.num_envs, capacity, device, storage, run.run_dir, on_host=True
+        )
         self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2))
@@ -119,7 +120,9 @@ class DQN:
         }
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
-        self.look = jit(self._look, device, [], run.train.capture, reuse_output=True)
+        self.choose_greedily = jit(
+            self._choose_greedily, device, [], run.train.capture, reuse_output=True
+        )
         replay_device = self.replay.frames.device
         self.fetch = jit(self._fetch, replay_device, [], run.train.capture, reuse_output=True)
 
@@ -131,15 +134,15 @@ class DQN:
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily."""
         epsilon, generator = self.epsilon(step), self.random.generator
-        action, _ = epsilon_greedy(self.look, obs, self.num_actions, epsilon, generator)
+        action, _ = epsilon_greedy(self.choose_greedily, obs, self.num_actions, epsilon, generator)
         return action, {}
 
     def act_greedily(self, obs: Tensor) -> Tensor:
         """Take the actions of the largest values."""
-        return self.look(obs)["action"].cpu()
+        return self.choose_greedily(obs)["action"].cpu()
 
     @torch.no_grad()
-    def _look(self, obs: Tensor) -> Metrics:
+    def _choose_greedily(self, obs: Tensor) -> Metrics:
         return {"action": self.network(obs).argmax(1)}
 
     def updates_due(self, steps: int) -> int:
@@ -147,8 +150,8 @@ class DQN:
         c = self.config
         if steps <= c.learning_starts:
             return 0
-        last_step_without = c.learning_starts // self.num_envs * self.num_envs
-        return steps // c.update_period - last_step_without // c.update_period
+        last_without_update = c.learning_starts // self.num_envs * self.num_envs
+        return steps // c.update_period - last_without_update // c.update_period
 
     @property
     def learns_next(self) -> bool:
@@ -159,8 +162,8 @@ class DQN:
     def learn_ahead(self) -> Metrics | None:
         """Make updates that are due after the step in flight, until one would sample that step."""
         metrics: Metrics | None = None
-        due = self.updates_due(self.counters["steps"] + self.num_envs)
-        while self.counters["updates"] < due:
+        next_step = self.counters["steps"] + self.num_envs
+        while self.counters["updates"] < self.updates_due(next_step):
             indices = self.replay.draw_ahead(self.config.batch_size, self.sampling_random.generator)
             if indices is None:
                 break
@@ -172,14 +175,14 @@ class DQN:
         del obs, extra  # the replay has the frames already
         c, counters = self.config, self.counters
         self.replay.add(action, step)
-        before = counters["steps"]
+        previous_steps = counters["steps"]
         counters["steps"] += self.num_envs
         metrics: Metrics | None = None
         while counters["updates"] < self.updates_due(counters["steps"]):
             indices = self.replay.draw(c.batch_size, self.sampling_random.generator)
             metrics = self._update(indices)
         started = counters["steps"] > c.learning_starts
-        if started and counters["steps"] // c.target_period > before // c.target_period:
+        if started and counters["steps"] // c.target_period > previous_steps // c.target_period:
             self.target.load_state_dict(self.network.state_dict())
         return metrics
 

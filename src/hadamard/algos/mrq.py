@@ -110,14 +110,14 @@ class Config:
 
 
 class MRQ:
-    """The agent."""
+    """The agent: encoder, values and policy, and a copy of each as target."""
 
     optimizer = None  # ReDo is refused: target networks would still have the old neurons
     settled = learns_next = True  # every step is stored at once, and followed by an update
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
-        self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
+        self.num_envs, self.action_size, self.device = c.num_envs, env.action_size, device
         with seeded(child_seed(run.seed, 0)):
             network = Network(env, run.net, Widths.from_hidden(c.hidden_width)).to(device)
         self.network, self.target = network, copy.deepcopy(network).requires_grad_(False)
@@ -129,8 +129,8 @@ class MRQ:
         }
         capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
         horizon = max(c.value_horizon, c.encoder_horizon)
-        where = device, c.replay_storage, run.run_dir
-        self.replay = Replay(env, c.num_envs, capacity, *where, horizon=horizon, prioritized=True)
+        memory = device, c.replay_storage, run.run_dir
+        self.replay = Replay(env, c.num_envs, capacity, *memory, horizon=horizon, prioritized=True)
         self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # for captured updates
@@ -151,16 +151,16 @@ class MRQ:
         self.value_loss, self.policy_loss = compiled(F.smooth_l1_loss), compiled(self._policy_loss)
         generator, frames_device = self.sampling_random.generator, self.replay.frames.device
         self.observations = ShiftedObservations(self.replay, c.shift, generator, run.train.compile)
-        changes = [network, *self.optimizers.values(), *self.replay.priorities, generator]
+        mutated = [network, *self.optimizers.values(), *self.replay.priorities, generator]
         # Where the frames are on the GPU, a captured update draws its own batch.
-        self.learn_encoder = jit(self._learn_encoder, frames_device, changes, run.train.capture)
-        self.learn = jit(self._learn, frames_device, changes, run.train.capture)
+        self.learn_encoder = jit(self._learn_encoder, frames_device, mutated, run.train.capture)
+        self.learn = jit(self._learn, frames_device, mutated, run.train.capture)
         self.explore = jit(self._explore, device, [], run.train.capture)
 
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Act by the policy, with noise; in the first steps at random."""
         del step  # every step is observed before the next: the counters are up to date
-        shape, generator = (len(obs), self.actions), self.random.generator
+        shape, generator = (len(obs), self.action_size), self.random.generator
         if self.counters["steps"] < self.config.random_steps:
             return (2 * torch.rand(shape, generator=generator) - 1).to(self.device), {}
         noise = self.config.exploration_noise * torch.randn(shape, generator=generator)
@@ -168,7 +168,7 @@ class MRQ:
 
     def act_greedily(self, obs: Tensor) -> Tensor:
         """Act by the policy, without noise."""
-        return self._explore(obs, torch.zeros(len(obs), self.actions, device=self.device))["action"]
+        return self._explore(obs, torch.zeros((), device=self.device))["action"]
 
     @torch.no_grad()
     def _explore(self, obs: Tensor, noise: Tensor) -> Metrics:
@@ -251,11 +251,11 @@ class MRQ:
         self.replay.set_priority(indices, priority)
         return metrics
 
-    def _update(self, obs: Tensor, action: Tensor, *followed: Tensor) -> tuple[Tensor, Metrics]:
+    def _update(self, obs: Tensor, action: Tensor, *target_args: Tensor) -> tuple[Tensor, Metrics]:
         """Update the values towards their target, then the policy towards the new values."""
         c = self.config
         target, (values, zs) = in_parallel(
-            lambda: self.value_target(*followed), lambda: self.evaluate(obs, action)
+            lambda: self.value_target(*target_args), lambda: self.evaluate(obs, action)
         )
         loss = self.value_loss(values, target.expand_as(values))
         norm = optimizers.descend_clipped(self.optimizers["values"], loss, c.max_grad_norm)
@@ -275,8 +275,8 @@ class MRQ:
         noise = (c.target_noise * noise).clamp(-c.target_noise_clip, c.target_noise_clip)
         action = (target.policy(zs).tanh() + noise).clamp(-1, 1)
         value: Tensor = target.values(target.encoder.zsa(zs, action)).amin(0)
-        later = torch.where(discount > 0, discount * value, 0.0)  # may be NaN after an end
-        return (returns + later * state.target_reward_scale) / state.reward_scale
+        bootstrap = torch.where(discount > 0, discount * value, 0.0)  # may be NaN after an end
+        return (returns + bootstrap * state.target_reward_scale) / state.reward_scale
 
     def _evaluate(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both values, (2, batch), and zs; the encoder gets no gradient from them."""

@@ -68,7 +68,7 @@ class Config:
 
 
 class PPO:
-    """The agent."""
+    """The agent: policy and value on one network, and the rollout it is collecting."""
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
@@ -83,7 +83,7 @@ class PPO:
             self.network = ActorCritic(env, run.net).to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimizer = optimizers.in_one_pass(
+        self.optimizer = optimizers.make_for_vector(
             Adam,
             self.weights.vector,
             config.learning_rate,
@@ -105,7 +105,7 @@ class PPO:
         }
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
-        self.look = jit(self._look, device, [], run.train.capture)
+        self.evaluate = jit(self._evaluate, device, [], run.train.capture)
         self.advantages = jit(self._advantages, device, [], run.train.capture)
         generator = self.sampling_random.generator
         self.sample = jit(self._sample, device, [generator], run.train.capture)
@@ -132,10 +132,10 @@ class PPO:
 
     def act_greedily(self, obs: Tensor) -> Tensor:
         """Take the likeliest actions."""
-        return self.look(obs)["likeliest"]
+        return self.evaluate(obs)["likeliest"]
 
     @torch.no_grad()
-    def _look(self, obs: Tensor) -> Metrics:
+    def _evaluate(self, obs: Tensor) -> Metrics:
         logits, value = self.network(obs)
         return {"likeliest": logits.argmax(1), "value": value}
 
@@ -158,7 +158,7 @@ class PPO:
         """Add the step to the rollout; when the rollout is full, learn from it."""
         truncated_value = extra["value"]  # not used unless an environment was truncated
         if step.any_truncated:
-            truncated_value = self.look(step.next_obs)["value"]
+            truncated_value = self.evaluate(step.next_obs)["value"]
         self.rollout.add(
             obs=obs,
             action=action,
@@ -179,7 +179,7 @@ class PPO:
         c, data = self.config, self.rollout.data
         outcomes = ("reward", "terminated", "truncated")  # collected on the CPU
         reward, terminated, truncated = (data[name].to(self.device) for name in outcomes)
-        last_value = self.look(obs)["value"]
+        last_value = self.evaluate(obs)["value"]
         next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
         data |= self.advantages(reward, data["value"], next_value, terminated, truncated)
         rollout_start = self.counters["steps"] - c.num_envs * c.rollout_steps
@@ -208,11 +208,11 @@ class PPO:
         return {"advantage": advantage}
 
     def _learn(self, *batch: Tensor) -> Metrics:
-        loss, measured = self.loss(*batch)
+        loss, metrics = self.loss(*batch)
         self.weights.backward(loss)
         self.weights.clip(self.config.max_grad_norm)
         self.optimizer.step()
-        return {"loss": loss.detach(), **measured}
+        return {"loss": loss.detach(), **metrics}
 
     def _loss(
         self,

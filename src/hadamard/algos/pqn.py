@@ -77,7 +77,7 @@ class Config:
 
 
 class PQN:
-    """The agent."""
+    """The agent: one network, and the rollout it is collecting."""
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
@@ -90,7 +90,7 @@ class PQN:
             self.network = QNetwork(env, run.net, init="he").to(device)
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimizer = optimizers.in_one_pass(
+        self.optimizer = optimizers.make_for_vector(
             RAdam, self.weights.vector, config.learning_rate, device, compiled
         )
         self.rollout = Rollout(config.rollout_steps, device)
@@ -105,7 +105,7 @@ class PQN:
         }
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
-        self.look = jit(self._look, device, [], run.train.capture)
+        self.choose_greedily = jit(self._choose_greedily, device, [], run.train.capture)
         self.returns = jit(self._returns, device, [], run.train.capture)
 
     @property
@@ -138,16 +138,18 @@ class PQN:
     def act_with_greedy(self, obs: Tensor, step: int, greedy: int) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily, and greedily in the last rows."""
         epsilon, generator = self.epsilon(step), self.random.generator
-        action, seen = epsilon_greedy(self.look, obs, self.num_actions, epsilon, generator, greedy)
-        value = (seen or self.look(obs))["value"]
+        action, choice = epsilon_greedy(
+            self.choose_greedily, obs, self.num_actions, epsilon, generator, greedy
+        )
+        value = (choice or self.choose_greedily(obs))["value"]
         return action, {"value": value[: len(obs) - greedy]}
 
     def act_greedily(self, obs: Tensor) -> Tensor:
         """Take the actions of the largest values."""
-        return self.look(obs)["action"].cpu()
+        return self.choose_greedily(obs)["action"].cpu()
 
     @torch.no_grad()
-    def _look(self, obs: Tensor) -> Metrics:
+    def _choose_greedily(self, obs: Tensor) -> Metrics:
         value, action = self.network(obs).max(1)
         return {"action": action, "value": value}
 
@@ -155,7 +157,7 @@ class PQN:
         """Add the step to the rollout; when the rollout is full, learn from it."""
         truncated_value = extra["value"]  # not used unless an environment was truncated
         if step.any_truncated:
-            truncated_value = self.look(step.next_obs)["value"]
+            truncated_value = self.choose_greedily(step.next_obs)["value"]
         self.rollout.add(
             obs=obs,
             action=action,
@@ -176,7 +178,7 @@ class PQN:
         c, data = self.config, self.rollout.data
         outcomes = ("reward", "terminated", "truncated")  # collected on the CPU
         reward, terminated, truncated = (data[name].to(self.device) for name in outcomes)
-        last_value = self.look(obs)["value"]
+        last_value = self.choose_greedily(obs)["value"]
         next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
         data |= self.returns(reward, next_value, terminated, truncated)
         for batch in self.rollout.minibatches(

@@ -98,15 +98,15 @@ class Config:
 
 
 class SimbaV2:
-    """The agent."""
+    """The agent: actor, one or two critics, target critics and a learned temperature."""
 
     optimizer = None  # ReDo is refused: its new weights would not be on the sphere
-    settled = True  # every step is stored at once
+    settled = True  # every step is stored at once: nothing is half collected
     learns_next = True  # every step is followed by updates
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
-        self.num_envs, self.actions, self.device = c.num_envs, env.action_size, device
+        self.num_envs, self.action_size, self.device = c.num_envs, env.action_size, device
         self.gamma = discount_for_length(env.max_steps) if c.gamma is None else c.gamma
         with seeded(child_seed(run.seed, 0)):
             actor = Shape(c.actor_width, c.actor_blocks, c.expansion)
@@ -153,9 +153,9 @@ class SimbaV2:
         self.critic_prediction = compiled(self.critic.forward)
         self.critic_loss = compiled(cross_entropy)
         generator, capture = self.random.generator, run.train.capture
-        changes: list[Any] = [self.network, self.target, self.temperature, self.rate, generator]
-        changes += self.optimizers.values()
-        self.learn = jit(self._learn, device, changes, capture)
+        mutated: list[Any] = [self.network, self.target, self.temperature, self.rate, generator]
+        mutated += self.optimizers.values()
+        self.learn = jit(self._learn, device, mutated, capture)
         self.explore = jit(self._explore, device, [network.normalizer, generator], capture)
         self.update_reward_scale = jit(self._update_reward_scale, device, [self.rewards], capture)
 
@@ -181,7 +181,7 @@ class SimbaV2:
 
     def _noise(self, count: int) -> Tensor:
         generator = self.random.generator
-        return torch.randn((count, self.actions), generator=generator, device=self.device)
+        return torch.randn((count, self.action_size), generator=generator, device=self.device)
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Store the transition and update."""
@@ -216,8 +216,8 @@ class SimbaV2:
         noise = self._noise(2 * c.updates_per_step * c.batch_size).split(c.batch_size)
         for i in range(c.updates_per_step):
             part = slice(i * c.batch_size, (i + 1) * c.batch_size)
-            batch_i = Batch(*(tensor[part] for tensor in batch))
-            metrics = self._update(batch_i, noise[2 * i], noise[2 * i + 1])
+            minibatch = Batch(*(tensor[part] for tensor in batch))
+            metrics = self._update(minibatch, noise[2 * i], noise[2 * i + 1])
         return metrics
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
@@ -238,7 +238,7 @@ class SimbaV2:
         loss, entropy = self.actor_loss(obs, noise)
         optimizers.descend(self.optimizers["actor"], loss)
         self.critic.requires_grad_(True)
-        excess = entropy.detach() - self.config.target_entropy * self.actions
+        excess = entropy.detach() - self.config.target_entropy * self.action_size
         temperature = self.temperature()
         optimizers.descend(self.optimizers["temperature"], temperature * excess)
         metrics = {"actor_loss": loss, "entropy": entropy, "temperature": temperature}
@@ -268,11 +268,13 @@ class SimbaV2:
         mean, deviation = self.actor(batch.next_obs)
         next_action, log_probability = sample_squashed_gaussian(mean, deviation, next_noise)
         returns = self.target(batch.next_obs, next_action)
-        smaller = self.target.value(returns).argmin(0)
-        returns = returns.gather(0, smaller[None, :, None].expand(1, -1, returns.shape[-1]))[0]
-        soft = self.critic.bins - (self.temperature() * log_probability)[:, None]
+        smaller_critic = self.target.value(returns).argmin(0)
+        returns = returns.gather(0, smaller_critic[None, :, None].expand(1, -1, returns.shape[-1]))[
+            0
+        ]
+        soft_return = self.critic.bins - (self.temperature() * log_probability)[:, None]
         discount = self.gamma * (~batch.terminated).float()
-        values = batch.reward[:, None] + discount[:, None] * soft
+        values = batch.reward[:, None] + discount[:, None] * soft_return
         return project_on_bins(returns.exp(), values, self.critic.bins)
 
     def schedules(self) -> dict[str, float]:

@@ -26,20 +26,20 @@ Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 def jit(
     function: Step,
     device: torch.device,
-    changes: Sequence[Any],
+    mutated: Sequence[Any],
     capture: bool = True,
     *,
     reuse_output: bool = False,
 ) -> Step:
     """Return the fastest form of a learning step on this device.
 
-    ``changes`` are the modules, optimizers, tensors and generators that the step changes: capturing
+    ``mutated`` are the modules, optimizers, tensors and generators that the step changes: capturing
     needs warm-up calls, whose effects on these are undone. ``capture`` is ``--train.capture``. With
     ``reuse_output`` a call returns the same tensors every time and overwrites what the last call
     returned, which saves copying them.
     """
     if capture and device.type == "cuda":
-        return Captured(function, device, changes, reuse_output=reuse_output)
+        return Captured(function, device, mutated, reuse_output=reuse_output)
     return function
 
 
@@ -53,11 +53,11 @@ class Captured:
         self,
         function: Step,
         device: torch.device,
-        changes: Sequence[Any],
+        mutated: Sequence[Any],
         *,
         reuse_output: bool = False,
     ) -> None:
-        self.function, self.device, self.changes = function, device, changes
+        self.function, self.device, self.mutated = function, device, mutated
         self.reuse_output = reuse_output
         self.graphs: dict[tuple[torch.Size, ...], _Graph] = {}
         # Libraries keep scratch memory per capture stream. Several learners run at once, so their
@@ -73,8 +73,8 @@ class Captured:
         return self.graphs[shapes](inputs)
 
     def _capture(self, input_buffers: list[Tensor]) -> _Graph:
-        saved = {id(t): (t, t.detach().clone()) for t in self._changed_tensors()}
-        generators = [part for part in self.changes if isinstance(part, torch.Generator)]
+        saved = {id(t): (t, t.detach().clone()) for t in self._mutated_tensors()}
+        generators = [part for part in self.mutated if isinstance(part, torch.Generator)]
         states = [generator.get_state() for generator in generators]
         if self.stream is None:
             self.stream = torch.cuda.Stream()
@@ -84,7 +84,7 @@ class Captured:
                 self.function(*input_buffers)
         torch.cuda.current_stream().wait_stream(self.stream)
         with torch.no_grad():
-            for tensor in self._changed_tensors():
+            for tensor in self._mutated_tensors():
                 if id(tensor) in saved:
                     tensor.copy_(saved[id(tensor)][1])
                 else:
@@ -99,8 +99,8 @@ class Captured:
             outputs = dict(self.function(*input_buffers))
         return _Graph(graph, input_buffers, outputs, self.reuse_output)
 
-    def _changed_tensors(self) -> Iterator[Tensor]:
-        for part in self.changes:
+    def _mutated_tensors(self) -> Iterator[Tensor]:
+        for part in self.mutated:
             if isinstance(part, torch.optim.Optimizer):
                 for state in part.state.values():
                     yield from (value for value in state.values() if isinstance(value, Tensor))

@@ -33,7 +33,7 @@ def make(
     return kind(parameters, lr=rate, capturable=True, **options)
 
 
-def in_one_pass(
+def make_for_vector(
     kind: type[Adam],
     parameter: nn.Parameter,
     learning_rate: float,
@@ -41,20 +41,22 @@ def in_one_pass(
     compiled: Compiler,
     **options: Any,
 ) -> torch.optim.Optimizer:
-    """Build ``Adam`` or ``RAdam`` for one long parameter, in the fastest form for the device."""
-    form = {"compiled": compiled} if device.type == "cuda" else {"fused": True}
-    return make(kind, [parameter], learning_rate, device, **form, **options)
+    """Build ``Adam`` or ``RAdam`` for one flat vector of weights, in its fastest form."""
+    fastest = {"compiled": compiled} if device.type == "cuda" else {"fused": True}
+    return make(kind, [parameter], learning_rate, device, **fastest, **options)
 
 
 class DecayingRate(nn.Module):
-    """A learning rate that falls linearly over ``over`` updates, which it counts on its device."""
+    """A learning rate that falls linearly over ``total_updates``, which it counts on its device."""
 
     rate: Tensor
     updates: Tensor
 
-    def __init__(self, initial: float, final: float, over: int, device: torch.device) -> None:
+    def __init__(
+        self, initial: float, final: float, total_updates: int, device: torch.device
+    ) -> None:
         super().__init__()
-        self.initial, self.final, self.over = initial, final, over
+        self.initial, self.final, self.total_updates = initial, final, total_updates
         rate = torch.tensor(initial, dtype=torch.float32, device=device)  # as ``make`` requires
         self.register_buffer("rate", rate)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
@@ -62,8 +64,8 @@ class DecayingRate(nn.Module):
     @torch.no_grad()
     def advance(self) -> None:
         """Set the rate for the next update."""
-        done = (self.updates / self.over).clamp_max(1.0)
-        self.rate.copy_(self.initial + (self.final - self.initial) * done)
+        progress = (self.updates / self.total_updates).clamp_max(1.0)
+        self.rate.copy_(self.initial + (self.final - self.initial) * progress)
         self.updates += 1
 
 

@@ -46,8 +46,8 @@ def generalized_advantages(
     """Generalized advantage estimation.
 
     Examples:
-        >>> one, never = torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.bool)
-        >>> generalized_advantages(one, one, one, never, never, 0.5, 0.9)  # 1 + 0.5 * 1 - 1
+        >>> ones, never = torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.bool)
+        >>> generalized_advantages(ones, ones, ones, never, never, 0.5, 0.9)  # 1 + 0.5 * 1 - 1
         tensor([[0.5000]])
     """
     alive = (~terminated).to(values.dtype)

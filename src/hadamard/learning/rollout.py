@@ -49,5 +49,5 @@ class Rollout:
         tensors = [self.data[name].flatten(0, 1).to(self.device) for name in names]
         for _ in range(epochs):
             order = torch.randperm(len(tensors[0]), generator=generator).to(self.device)
-            for part in order.chunk(count):
-                yield [tensor[part] for tensor in tensors]
+            for indices in order.chunk(count):
+                yield [tensor[indices] for tensor in tensors]

@@ -65,7 +65,9 @@ class Encoder(nn.Module):
 def make_encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
     """Build the encoder for an environment's observations."""
     if net.where not in ("last", "all"):
-        raise ValueError(f"--net.where {net.where} is not possible here: choose last or all")
+        raise ValueError(
+            f"--net.where {net.where} is not possible with this algorithm: choose last or all"
+        )
     shape = env.obs_shape
     if len(shape) == 1:
         plan: list[Conv2dBranch | LinearBranch] = [

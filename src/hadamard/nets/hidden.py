@@ -16,8 +16,8 @@ Init = Literal["default", "orthogonal", "he", "xavier"]
 class Hidden(nn.Module):
     """One layer of any variant; the diagnosis measures its output, after the product.
 
-    ``readers`` are the affine maps that take its output: they hold a neuron's outgoing weights.
-    ``draw`` returns a freshly initialized copy, from which ReDo takes new incoming weights.
+    ``readers`` are the next affine maps: they hold a neuron's outgoing weights. ``draw`` returns
+    a freshly initialized copy of the layer, from which ReDo takes new incoming weights.
     """
 
     def __init__(self, variant: str, recipe: Recipe, init: Init) -> None:

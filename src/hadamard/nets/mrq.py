@@ -77,16 +77,16 @@ class StateEncoder(nn.Module):
         self.image = len(env.obs_shape) == 3
         inner = CHANNELS if self.image else width
         if net.layer == "widened":
-            inner = matched_inner(env, net, inner)
+            inner = matched_inner_width(env, net, inner)
         plan = state_plan(env, net, inner)
-        chosen = chosen_layers(plan, net)
-        varied = {"widened": "plain", "hadamard2": "hadamard"}.get(net.layer, net.layer)
+        with_variant = variant_layers(plan, net)
+        variant = {"widened": "plain", "hadamard2": "hadamard"}.get(net.layer, net.layer)
         self.layers = nn.ModuleList()
         planned = self.outputs = plan[0].inputs
         for i, recipe in enumerate(plan):
             # A variant may have more outputs than planned: crelu has twice as many.
             recipe = recipe.varied(inputs=recipe.inputs * self.outputs // planned)
-            layer = Hidden(varied if i in chosen else "plain", recipe, "xavier")
+            layer = Hidden(variant if i in with_variant else "plain", recipe, "xavier")
             # Only zs is marked for the diagnosis: feature maps are large.
             self.layers.append(layer if i == len(plan) - 1 else layer.layer)
             planned, self.outputs = recipe.outputs, layer.outputs
@@ -123,15 +123,15 @@ def state_plan(env: EnvSpec, net: NetSpec, inner: int) -> list[Conv2dBranch | Li
     return [*plan, dense.varied(inputs=features * math.prod(size))]
 
 
-def chosen_layers(plan: Sequence[Conv2dBranch | LinearBranch], net: NetSpec) -> list[int]:
+def variant_layers(plan: Sequence[Conv2dBranch | LinearBranch], net: NetSpec) -> list[int]:
     """Return the indices of the layers that get the layer variant."""
-    everything = range(len(plan))
+    indices = range(len(plan))
     if net.layer == "hadamard2":
-        return list(everything[-2:])
+        return list(indices[-2:])
     if net.where in ("last", "all"):
-        return list(everything[-1:] if net.where == "last" else everything)
+        return list(indices[-1:] if net.where == "last" else indices)
     kind = Conv2dBranch if net.where == "conv" else LinearBranch
-    chosen = [i for i in everything if isinstance(plan[i], kind)]
+    chosen = [i for i in indices if isinstance(plan[i], kind)]
     if not chosen:
         raise ValueError(
             "--net.where conv: vector observations have no convolutions, choose last or all"
@@ -139,7 +139,7 @@ def chosen_layers(plan: Sequence[Conv2dBranch | LinearBranch], net: NetSpec) -> 
     return chosen
 
 
-def matched_inner(env: EnvSpec, net: NetSpec, inner: int) -> int:
+def matched_inner_width(env: EnvSpec, net: NetSpec, inner: int) -> int:
     """Return the inner width that gives a plain state encoder as many weights as the Hadamard one.
 
     zs keeps its width, so that nothing after the encoder changes. Instead all convolutions get
@@ -147,12 +147,12 @@ def matched_inner(env: EnvSpec, net: NetSpec, inner: int) -> int:
 
     Examples:
         >>> pixels = EnvSpec((9, 84, 84), torch.uint8, frames=3, action_size=6)
-        >>> matched_inner(pixels, NetSpec(where="all"), 32)
+        >>> matched_inner_width(pixels, NetSpec(where="all"), 32)
         62
     """
     plan = state_plan(env, net, inner)
-    chosen = chosen_layers(plan, net)
-    target = sum(weight_count(recipe) * (1 + (i in chosen)) for i, recipe in enumerate(plan))
+    with_variant = variant_layers(plan, net)
+    target = sum(weight_count(recipe) * (1 + (i in with_variant)) for i, recipe in enumerate(plan))
 
     def weights(width: int) -> int:
         return sum(weight_count(recipe) for recipe in state_plan(env, net, width))

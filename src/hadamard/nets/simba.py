@@ -155,7 +155,7 @@ class Block(nn.Module):
             # The whole block gets as many weights as with HR: the next layer grows as well.
             next_layer = HyperBranch(recipe.outputs, width, copies=copies)
             matched = matched_width(recipe, next_layer)
-            # An odd width would take half as much time again; 3,073 becomes 3,072.
+            # An odd width takes 1.5 times as long: 3,073 becomes 3,072.
             variant, recipe = "plain", branch(max(1, round(matched / 8)) * 8)
         self.hidden = build(variant, recipe)
         outputs: int = self.hidden.outputs  # type: ignore[assignment]

@@ -30,11 +30,11 @@ class Tiling(NamedTuple):
     """How tensors are cut into programs."""
 
     warps: int = 16
-    part: int = 8
+    per_read: int = 8
     """Weights that a thread reads at once."""
-    kept: int = 32
+    registers: int = 32
     """Weights that a thread holds in registers, at most."""
-    ahead: int = 16
+    preloaded: int = 16
     """Weights of a thread whose targets are loaded before the column sums."""
     columns: int = 32
     """Columns of a program, at most."""
@@ -150,11 +150,11 @@ def _matrices(shape: Sequence[int], project: bool) -> tuple[int, int, int]:
 
 def _tile(height: int, width: int, columns: int, tiling: Tiling) -> tuple[int, int]:
     """Return the rows and columns that a program reads at once."""
-    elements = 32 * tiling.warps * tiling.part
+    elements = 32 * tiling.warps * tiling.per_read
     columns = min(columns if height > 1 else elements, triton.next_power_of_2(width))
     while True:
         rows = min(max(1, elements // columns), triton.next_power_of_2(height))
-        if columns == 1 or height * columns <= tiling.kept * 32 * tiling.warps:
+        if columns == 1 or height * columns <= tiling.registers * 32 * tiling.warps:
             return rows, columns
         columns //= 2
 
@@ -192,7 +192,7 @@ def constants(
         "STARTS": tuple(starts),
         "PROJECT": tuple(project),
         "AVERAGE": average,
-        "AHEAD": tiling.ahead // tiling.part,
+        "AHEAD": tiling.preloaded // tiling.per_read,
         "BETA1": betas[0],
         "BETA2": betas[1],
         "LOG_BETA1": math.log(betas[0]),
@@ -229,14 +229,14 @@ def step(
     lists = [[g.contiguous() for g in gradients], first, second, weights, targets or weights]
     nonempty = [i for i, weight in enumerate(weights) if weight.numel()]
     for begin in range(0, len(nonempty), tiling.tensors):
-        chosen = nonempty[begin : begin + tiling.tensors]
+        group = nonempty[begin : begin + tiling.tensors]
         compiled_for = constants(
-            [weights[i].shape for i in chosen], [project[i] for i in chosen],
+            [weights[i].shape for i in group], [project[i] for i in group],
             targets is not None, tiling, tau, betas, eps,
         )  # fmt: skip
         with torch.cuda.device_of(weights[0]):
             _step_kernel[(compiled_for["STARTS"][-1],)](
-                *(tuple(part[i] for i in chosen) for part in lists),
+                *(tuple(part[i] for i in group) for part in lists),
                 rate,
                 count,
                 **compiled_for,

@@ -38,7 +38,7 @@ class Replay(Ring):
     need at most half of its free memory (``auto``). Everything else is kept, and drawn, where the
     frames are: on a GPU no call waits for the host, so a captured graph can draw. With ``on_host``
     everything but the frames stays on the CPU: storing a step is then one copy to a GPU, not a
-    dozen, and draws are made on the CPU (``pack``), if need be ahead of time (``draw_ahead``).
+    dozen, and draws are made on the CPU (``pack``), optionally one step ahead (``draw_ahead``).
 
     All transitions are equally likely; where they are ``prioritized``, each in proportion to its
     priority. A new one has the largest priority since ``reset_largest_priority``.
@@ -82,11 +82,11 @@ class Replay(Ring):
         return sampling.draw(self, count, generator)
 
     def draw_ahead(self, count: int, generator: torch.Generator) -> Indices | None:
-        """Draw as after one more step; None, with nothing drawn, if that step matters."""
+        """Draw as after one more step; None if the draw depends on that step."""
         return sampling.draw_ahead(self, count, generator)
 
     def pack(self, indices: Indices) -> Tensor:
-        """Return single transitions, but for their frames, as one CPU tensor."""
+        """Return single transitions without their frames, as one CPU tensor."""
         return packing.pack(self, indices)
 
     def unpack(self, packed: Tensor) -> Batch:

@@ -29,11 +29,11 @@ def pack(ring: Ring, indices: Indices) -> Tensor:
 
     Whole numbers up to 2**53 and rewards of single precision are exact in it.
     """
-    where = indices.envs.numpy(), indices.slots.numpy()
-    rows = np.empty((5, len(where[0])))
-    rows[0], rows[1] = where
+    index = indices.envs.numpy(), indices.slots.numpy()
+    rows = np.empty((5, len(index[0])))
+    rows[0], rows[1] = index
     for row, name in enumerate(("action", "reward", "terminated"), start=2):
-        rows[row] = ring.arrays[name][where]
+        rows[row] = ring.arrays[name][index]
     return torch.from_numpy(rows)
 
 

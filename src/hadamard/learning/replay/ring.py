@@ -50,11 +50,11 @@ class Ring:
     ) -> None:
         self.stack, self.horizon = env.frames, horizon
         self.slots = capacity // num_envs
-        smallest = max(4 * self.stack, 2 * horizon + self.stack)
-        if self.slots < smallest:
+        min_slots = max(4 * self.stack, 2 * horizon + self.stack)
+        if self.slots < min_slots:
             raise ValueError(
                 f"--algo.replay-capacity: {capacity} steps of {num_envs} environments are too "
-                f"few, at least {smallest * num_envs} are needed"
+                f"few, at least {min_slots * num_envs} are needed"
             )
         self.device = device
         self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
@@ -62,14 +62,16 @@ class Ring:
         self.frames = _allocate(shape, env.obs_dtype, storage, device, folder)
         self._flat_frames = self.frames.flatten(0, 1)
         grid = (num_envs, self.slots)
-        place = torch.device("cpu") if on_host else self.frames.device
-        self.action = torch.zeros((*grid, *env.action_shape), dtype=env.action_dtype, device=place)
-        self.reward = torch.zeros(grid, device=place)
-        self.terminated = torch.zeros(grid, dtype=torch.bool, device=place)
-        self.usable = torch.zeros(grid, dtype=torch.bool, device=place)
+        data_device = torch.device("cpu") if on_host else self.frames.device
+        self.action = torch.zeros(
+            (*grid, *env.action_shape), dtype=env.action_dtype, device=data_device
+        )
+        self.reward = torch.zeros(grid, device=data_device)
+        self.terminated = torch.zeros(grid, dtype=torch.bool, device=data_device)
+        self.usable = torch.zeros(grid, dtype=torch.bool, device=data_device)
         """Whether a draw may start here."""
-        self.priority = torch.zeros(grid, device=place) if prioritized else None
-        self.largest_priority = torch.ones((), device=place)
+        self.priority = torch.zeros(grid, device=data_device) if prioritized else None
+        self.largest_priority = torch.ones((), device=data_device)
         """The priority of new steps."""
         tensors = {"action": self.action, "reward": self.reward, "terminated": self.terminated}
         tensors["usable"] = self.usable
@@ -140,12 +142,12 @@ class Ring:
         if end > self.slots:
             self._write("usable", (env, slice(0, end - self.slots)), False)
 
-    def _write(self, name: str, where: tuple[int, int | slice], value: float) -> None:
+    def _write(self, name: str, index: tuple[int, int | slice], value: float) -> None:
         """Write a Python number."""
         if name in self.arrays:
-            self.arrays[name][where] = value
+            self.arrays[name][index] = value
         else:
-            getattr(self, name)[where].fill_(value)  # an assignment would wait for the GPU
+            getattr(self, name)[index].fill_(value)  # an assignment would wait for the GPU
 
     def observations(self, indices: Indices, first: int, count: int) -> Tensor:
         """Return observations of steps in a row, (draws, count, ...).
@@ -169,8 +171,8 @@ class Ring:
     def steps(self, indices: Indices, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions, rewards and terminations of ``count`` steps, each (draws, count, ...)."""
         steps = torch.arange(count, device=indices.slots.device)
-        where = indices.envs[:, None], (indices.slots[:, None] + steps) % self.slots
-        stored = self.action[where], self.reward[where], self.terminated[where]
+        index = indices.envs[:, None], (indices.slots[:, None] + steps) % self.slots
+        stored = self.action[index], self.reward[index], self.terminated[index]
         action, reward, terminated = (tensor.to(self.device) for tensor in stored)
         return action, reward, terminated
 

@@ -30,20 +30,20 @@ def draw(ring: Ring, count: int, generator: torch.Generator) -> Indices:
 def draw_ahead(ring: Ring, count: int, generator: torch.Generator) -> Indices | None:
     """Return what ``draw`` would return after one more step, if that step cannot affect it.
 
-    The step affects a draw of itself, and a draw of slots that its frames may overwrite (those of
-    a new episode included). Then return None and leave the generator as it was. For rings with
-    single steps on the CPU.
+    A draw depends on the step if it draws the step itself, or a slot that the step's frames may
+    overwrite (those of a new episode included). Then the result is None and the generator is
+    unchanged. For rings with a horizon of one and everything but the frames on the CPU.
     """
-    before = generator.get_state()
+    saved_state = generator.get_state()
     indices = None
     try:
         indices = _draw_by_rejection(ring, count, generator, max(ring.pushed), ahead=True)
-    except _NextStepDrawn:
-        generator.set_state(before)
+    except _DependsOnNextStep:
+        generator.set_state(saved_state)
     return indices
 
 
-class _NextStepDrawn(Exception):
+class _DependsOnNextStep(Exception):
     """A draw depends on a step that is not stored yet."""
 
 
@@ -70,9 +70,9 @@ def _draw_by_rejection(
         if len(ring.pushed) > 1:
             env = randint(len(ring.pushed), (missing,)).numpy(force=True)
         if ahead and ((slot - newest[env]) % ring.slots <= 2 * ring.stack).any():
-            raise _NextStepDrawn
-        good = usable[env, slot]
-        envs, slots = np.append(envs, env[good]), np.append(slots, slot[good])
+            raise _DependsOnNextStep
+        is_usable = usable[env, slot]
+        envs, slots = np.append(envs, env[is_usable]), np.append(slots, slot[is_usable])
         if len(slots) == count:
             return Indices(torch.from_numpy(envs), torch.from_numpy(slots))
     raise RuntimeError(f"the replay holds {len(ring)} transitions: too few to sample from")
