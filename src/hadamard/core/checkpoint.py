@@ -2,123 +2,229 @@
 
 A checkpoint is a folder ``checkpoints/step-000000123456``. It is written under a temporary name,
 synced to the disk and renamed, so it exists whole or not at all. A manifest holds the checksum of
-each file. The newest two are kept; if the newest is damaged, the other one is used.
+each file, the settings of the run and how long its streams were. The newest two are kept; if the
+newest is damaged, the other one is used.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
+import secrets
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hadamard.core import renamed
-from hadamard.core.run import sync_folder
+from hadamard.core import files, record, renamed, streams
+from hadamard.core.files import RunError
+from hadamard.core.streams import Extent
+from hadamard.core.typed import checked
 from hadamard.core.types import State
 
 KEPT = 2
 _TENSOR, _ARRAY, _ITEMS, _TUPLE = "__tensor__", "__array__", "__items__", "__tuple__"
+_LARGEST_STATE = 2**30
+"""Bytes that state.json has at most."""
 
 
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged or belongs to another run."""
 
 
-def save(folder: Path, step: int, parts: Mapping[str, Any]) -> Path:
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself and its run."""
+
+    digests: Mapping[str, str]
+    """The checksum of each of its files."""
+    settings: Mapping[str, Any] | None = None
+    """The settings of the run; None in checkpoints of earlier versions."""
+    extents: Mapping[str, Extent] | None = None
+    """How much of each stream there was; None in checkpoints of earlier versions."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a checkpoint records of its run, beside the state of the parts."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    extents: Mapping[str, Extent] = field(default_factory=dict)
+
+
+def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None = None) -> Path:
     """Save all parts at a step and drop checkpoints beyond the newest two.
 
     A part with ``save_increment`` (a replay) writes only what is new, to a folder that all
     checkpoints share. All other parts are saved by their ``state_dict``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(".part-*"):
-        shutil.rmtree(leftover)
-    state = {
-        name: part.save_increment(folder / name)
-        if hasattr(part, "save_increment")
-        else part.state_dict()
-        for name, part in parts.items()
-    }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
+    record.remove_unfinished(folder)
+    made = record.own(folder)
+    state = {}
+    for name, part in parts.items():
+        if hasattr(part, "save_increment"):
+            files.require_folder(folder / name)
+            state[name] = part.save_increment(folder / name)
+        else:
+            state[name] = part.state_dict()
     tensors: dict[str, Tensor] = {}
     plain = {"step": step, "parts": _encode(state, "", tensors)}
-    temporary = folder / f".part-{os.getpid()}"
+    final = folder / record.name_of(step)
+    begun = [*made.begun, *([] if final.name in made.saved else [final.name])]
+    record.write(folder, made._replace(begun=begun))
+    temporary = folder / files.unfinished_name(final.name)
     temporary.mkdir()
-    digests = {"tensors.safetensors": write_tensors(temporary / "tensors.safetensors", tensors)}
+    digests = {
+        "tensors.safetensors": _write(temporary / "tensors.safetensors", serialized(tensors))
+    }
     digests["state.json"] = _write_json(temporary / "state.json", plain)
-    _write_json(temporary / "manifest.json", digests)
-    sync_folder(temporary)
-    final = folder / f"step-{step:012d}"
-    if final.exists():
-        shutil.rmtree(final)
+    about = about or About()
+    manifest = {"files": digests, "settings": about.settings, "streams": about.extents}
+    _write_json(temporary / "manifest.json", {**manifest, "checksum": _checksum_of(manifest)})
+    files.sync_folder(temporary)
+    _make_room(final, made)
     os.replace(temporary, final)
-    sync_folder(folder)
-    # Checkpoints of later steps are damaged ones, from which the run fell back.
-    kept = [path for path in _newest_first(folder) if path.name <= final.name][:KEPT]
-    for other in set(_newest_first(folder)) - set(kept):
-        shutil.rmtree(other)
-    for name, part in parts.items():
-        if hasattr(part, "prune"):
-            try:
-                saved = [_saved_part(kept, name) for kept in _newest_first(folder)]
-            except (OSError, ValueError, KeyError):
-                continue  # keep all files: a damaged checkpoint does not say what it needs
-            part.prune(folder / name, saved)
+    files.sync_folder(folder)
+    _remove_others(folder, final, parts)
     return final
 
 
-def load(folder: Path, parts: Mapping[str, Any]) -> tuple[int, list[str]]:
+def _make_room(final: Path, made: record.Record) -> None:
+    """Remove our checkpoint of the same step; move what else has its name out of the way."""
+    if not os.path.lexists(final):
+        return
+    if final.name in (*made.saved, *made.begun) and files.is_folder(final):
+        shutil.rmtree(final)
+        return
+    aside = final.with_name(f"{final.name}-moved-{secrets.token_hex(4)}")
+    os.rename(final, aside)
+    warnings.warn(f"{final} was not made by this run: it is called {aside.name} now", stacklevel=3)
+
+
+def _remove_others(folder: Path, final: Path, parts: Mapping[str, Any]) -> None:
+    """Remove our checkpoints but the newest two up to ``final``, and what only they needed."""
+    made = record.own(folder)
+    ours = [path for path in record.checkpoints(folder) if path.name in (*made.saved, *made.begun)]
+    # Checkpoints of later steps are damaged ones, from which the run fell back.
+    kept = [path for path in ours if path.name <= final.name][:KEPT]
+    record.remove(path for path in ours if path not in kept)
+    record.write(folder, record.Record([], [path.name for path in kept]))
+    for name, part in parts.items():
+        if hasattr(part, "prune"):
+            try:
+                saved = [_saved_part(path, name) for path in record.checkpoints(folder)]
+            except (OSError, ValueError, KeyError, TypeError, RunError):
+                continue  # keep all files: a damaged checkpoint does not say what it needs
+            part.prune(folder / name, saved)
+
+
+def load(
+    folder: Path,
+    parts: Mapping[str, Any],
+    accept: Callable[[Path, Manifest], None] | None = None,
+) -> tuple[int, list[str]]:
     """Restore all parts from the newest whole checkpoint.
 
-    Returns its step, and a message for each damaged checkpoint that was skipped.
+    ``accept`` raises a CheckpointError where a checkpoint does not fit what else the run holds.
+    Returns its step, and for each newer checkpoint why it was not used.
     """
-    damaged: list[str] = []
-    for path in _newest_first(folder):
+    skipped: list[str] = []
+    for path in record.checkpoints(folder):
         try:
             step, state = read(path)
+            if accept is not None:
+                accept(path, manifest(path))
             if set(state) != set(parts):
                 raise CheckpointError(
                     f"{path} holds {', '.join(sorted(state))}; this run has "
                     f"{', '.join(sorted(parts))}"
                 )
             for name, part in parts.items():
-                if hasattr(part, "load_increment"):
-                    part.load_increment(folder / name, state[name])
-                else:
-                    part.load_state_dict(state[name])
+                restore(path, name, part, state[name])
         except CheckpointError as error:
-            damaged.append(str(error))
+            skipped.append(str(error))
             continue
-        return step, damaged
-    reason = "; ".join(damaged) or f"there is no checkpoint in {folder}"
+        return step, skipped
+    reason = "; ".join(skipped) or f"there is no checkpoint in {folder}"
     raise CheckpointError(f"nothing to resume from: {reason}")
+
+
+def restore(path: Path, name: str, part: Any, state: Any) -> None:
+    """Restore one part from its state in a checkpoint."""
+    try:
+        if hasattr(part, "load_increment"):
+            files.require_folder(path.parent / name)
+            part.load_increment(path.parent / name, state)
+        else:
+            part.load_state_dict(state)
+    except (CheckpointError, MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    # Whatever a state of another form raises: a checkpoint is not trusted.
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CheckpointError(
+            f"{path} does not fit this run: {name} cannot be restored "
+            f"({type(error).__name__}: {reason})"
+        ) from error
 
 
 def read(path: Path) -> tuple[int, State]:
     """Return the step and the state of one checkpoint, after checking its files."""
     try:
-        digests = json.loads((path / "manifest.json").read_text())
-        for name, digest in digests.items():
+        for name, digest in manifest(path).digests.items():
             if checksum(path / name) != digest:
                 raise CheckpointError(f"{path / name} is damaged (its checksum is wrong)")
-        plain = json.loads((path / "state.json").read_text())
-    except (OSError, ValueError) as error:
+        plain = files.read_json(path / "state.json", limit=_LARGEST_STATE)
+        step = checked(plain.get("step"), int, "step")
+        parts = checked(plain.get("parts"), dict[str, Any], "parts")
+        tensors = read_tensors(path / "tensors.safetensors")
+        state = renamed.checkpoint(_decode(parts, tensors))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, RunError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
-    tensors = read_tensors(path / "tensors.safetensors")
-    return plain["step"], renamed.checkpoint(_decode(plain["parts"], tensors))
+    return step, state
+
+
+def manifest(path: Path) -> Manifest:
+    """Return what a checkpoint says about itself."""
+    values = files.read_json(path / "manifest.json")
+    if "files" not in values:  # as earlier versions wrote it
+        return Manifest(_digests(values))
+    rest = {key: value for key, value in values.items() if key != "checksum"}
+    if _checksum_of(rest) != values.get("checksum"):
+        raise RunError(f"{path / 'manifest.json'} is damaged (its checksum is wrong)")
+    extents = checked(values.get("streams"), dict[str, Any], "streams")
+    return Manifest(
+        _digests(values["files"]),
+        checked(values.get("settings"), dict[str, Any], "settings"),
+        {name: streams.extent(value, f"streams.{name}") for name, value in extents.items()},
+    )
+
+
+def _digests(values: Any) -> dict[str, str]:
+    digests: dict[str, str] = checked(values, dict[str, str], "files")
+    if set(digests) != {"tensors.safetensors", "state.json"}:
+        raise RunError(f"it lists the files {', '.join(sorted(digests)) or 'none'}")
+    return digests
+
+
+def _checksum_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def newest(folder: Path) -> Path:
     """Return the newest whole checkpoint, with a warning if a newer one is damaged."""
     damaged: list[str] = []
-    for path in _newest_first(folder):
+    for path in record.checkpoints(folder):
         try:
             read(path)
         except CheckpointError as error:
@@ -132,15 +238,15 @@ def newest(folder: Path) -> Path:
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with files.open_file(path) as file:
+        return hashlib.file_digest(cast(io.BufferedReader, file), "sha256").hexdigest()
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors to a new file on the disk and return its checksum."""
+def serialized(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as a safetensors file holds them."""
     from safetensors.torch import save as serialize
 
-    return _write_bytes(path, serialize({name: _without_sharing(t) for name, t in tensors.items()}))
+    return serialize({name: _without_sharing(tensor) for name, tensor in tensors.items()})
 
 
 def _without_sharing(tensor: Tensor) -> Tensor:
@@ -150,34 +256,31 @@ def _without_sharing(tensor: Tensor) -> Tensor:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read what ``write_tensors`` wrote."""
+    """Read a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
 def _write_json(path: Path, value: Any) -> str:
-    return _write_bytes(path, json.dumps(value).encode())
+    return _write(path, json.dumps(value).encode())
 
 
-def _write_bytes(path: Path, data: bytes) -> str:
-    with open(path, "wb") as file:
+def _write(path: Path, data: bytes) -> str:
+    """Write a new file to the disk and return its checksum."""
+    with files.open_file(path, "xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     return hashlib.sha256(data).hexdigest()
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True) if folder.is_dir() else []
-
-
 def _saved_part(path: Path, name: str) -> State:
-    parts = renamed.checkpoint(json.loads((path / "state.json").read_text())["parts"])
+    parts = renamed.checkpoint(files.read_json(path / "state.json", limit=_LARGEST_STATE)["parts"])
     part: State = parts[name]
     return part
 

@@ -6,12 +6,11 @@ The text below a field is its help on the command line, with the same line break
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from hadamard.core import discover, remedies, renamed, require
+from hadamard.core import discover, remedies, renamed, require, typed
 
 C = TypeVar("C")
 
@@ -271,14 +270,14 @@ def from_dict(kind: Any, values: Mapping[str, Any], where: str = "config") -> An
 
     A missing field has been added since, and its default is how things were before.
     """
-    hints = typing.get_type_hints(kind)
-    names = {f.name for f in dataclasses.fields(kind)}
+    hints = typed.fields(kind)
+    values = typed.checked(values, dict[str, Any], where)
     required = {
         f.name
         for f in dataclasses.fields(kind)
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     }
-    if unknown := sorted(set(values) - names):
+    if unknown := sorted(set(values) - set(hints)):
         raise ValueError(f"{where} has fields this version does not know: {', '.join(unknown)}")
     if missing := sorted(required - set(values)):
         raise ValueError(f"{where} lacks {', '.join(missing)}: was it written by another version?")
@@ -286,10 +285,9 @@ def from_dict(kind: Any, values: Mapping[str, Any], where: str = "config") -> An
     for name, value in values.items():
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
-            value = from_dict(hint, value, f"{where}.{name}")
-        elif typing.get_origin(hint) is tuple and isinstance(value, list):
-            value = tuple(value)
-        built[name] = value
+            built[name] = from_dict(hint, value, f"{where}.{name}")
+        else:
+            built[name] = typed.checked(value, hint, f"{where}.{name}")
     return kind(**built)
 
 

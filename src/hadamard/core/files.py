@@ -17,7 +17,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from hadamard.core.typed import WrongType, checked
+from hadamard.core.typed import checked
 
 SMALL = 4 * 2**20
 """Bytes that a file of settings or of a summary has at most."""
@@ -112,16 +112,31 @@ def read_json(path: Path, kind: Any = dict[str, Any], limit: int = SMALL) -> Any
     """
     try:
         value = json.loads(read_bytes(path, limit))
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged: {_reason(error)}") from None
-    try:
+        _require_shallow(value)
         return checked(value, kind, "its value")
-    except WrongType as error:
+    except RecursionError:
+        raise RunError(f"{path} is damaged: {_TOO_DEEP}") from None
+    except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
 
 
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+_DEEPEST = 100
+_TOO_DEEP = "its values are nested too deeply"
+
+
+def _require_shallow(value: Any) -> None:
+    """Refuse a nesting that functions which call themselves would stumble over."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

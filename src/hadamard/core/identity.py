@@ -23,6 +23,18 @@ REQUIRED = ("env", "seed", *VARIANT[:3], "train.steps", VARIANT[3])
 """What the settings of every run must have."""
 RESTART = ("run_dir", "device", "train.until")
 """What may differ between two starts of one run."""
+ADJUSTABLE = (
+    *RESTART,
+    "train.tensorboard",
+    "train.wandb",
+    "train.threads",
+    "train.compile",
+    "train.capture",
+    "train.learn_ahead",
+    "train.env_workers",
+    "train.eval_workers",
+)
+"""What may be edited in the config.json of an interrupted run: its results do not depend on it."""
 _TRAINING = ("train.steps", "train.atari_reset")
 """The settings of the training loop that are part of the experiment; others only write or hurry."""
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from hadamard.core import discover
+from hadamard.core import discover, typed
 from hadamard.text import unknown
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -64,8 +64,12 @@ def not_chosen(name: str, setting: str) -> str:
 
 def _config(name: str, settings: Mapping[str, Any]) -> Any:
     config = kind(name)
-    known = [field.name for field in dataclasses.fields(config)]
+    hints = typed.fields(config)
     for setting in settings:
-        if setting not in known:
-            raise ValueError(unknown(f"setting of {name}", setting, known))
-    return config(**settings)
+        if setting not in hints:
+            raise ValueError(unknown(f"setting of {name}", setting, hints))
+    values = {
+        setting: typed.checked(value, hints[setting], f"{name}.{setting}")
+        for setting, value in settings.items()
+    }
+    return config(**values)

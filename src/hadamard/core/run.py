@@ -16,18 +16,22 @@ Reading a run needs neither torch nor the algorithm's module.
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import math
 import os
 import platform
 import subprocess
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
-from hadamard.core import renamed
+from hadamard.core import files, identity, record, renamed, streams
+from hadamard.core.config import flattened
+from hadamard.core.files import RunError as RunError
+from hadamard.core.streams import Extent, Stream
+from hadamard.core.typed import WrongType, checked
 
 PROTOCOL = 2
 """Version of the training rules that are not settings: resets, schedules, constants.
@@ -54,10 +58,6 @@ _PACKAGES = (
 )
 
 
-class RunError(RuntimeError):
-    """A run folder cannot be used as requested; the message says why and what to do."""
-
-
 class InUse(RunError):
     """Another process is training in the folder."""
 
@@ -67,46 +67,63 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._writers: dict[str, io.TextIOWrapper] = {}
-        self._lock: io.TextIOWrapper | None = None
+        self._streams: dict[str, Stream] = {}
+        self._lock: BinaryIO | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of its checkpoints."""
+        return self.path / "checkpoints"
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: Mapping[str, Any]) -> Self:
         """Start a run in a new or empty folder."""
         run = cls(path)
-        if (run.path / "config.json").exists():
+        if run.exists:
             raise RunError(_already_exists(run, config))
-        # A crash before config.json is complete leaves these two files.
-        leftovers = {run.path / "lock", run.path / ".config.json.part"}
-        if run.path.exists() and (not run.path.is_dir() or set(run.path.iterdir()) - leftovers):
+        if os.path.lexists(run.path) and not (run.path.is_dir() and _only_leftovers(run.path)):
             raise RunError(
                 f"{run.path} exists and is not a run: choose another --run-dir, or remove it"
             )
         run.path.mkdir(parents=True, exist_ok=True)
         run.lock()
-        record = {**config, "protocol": PROTOCOL, "format": FORMAT}
-        record |= {"versions": _versions(), "commit": _commit()}
-        run._record(record)
+        # Before config.json: a run without a record of its checkpoints has lost them.
+        record.begin(run.checkpoints)
+        full = {**config, "protocol": PROTOCOL, "format": FORMAT}
+        full |= {"versions": _versions(), "commit": _commit()}
+        run._record(full)
         return run
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Open an existing run."""
         run = cls(path)
-        if not (run.path / "config.json").is_file():
+        if not run.exists:
             hint = "" if run.path.exists() else " (there is no such folder)"
             raise RunError(f"{run.path} is not a run: it has no config.json{hint}")
         return run
 
     @property
+    def exists(self) -> bool:
+        """Whether the folder holds a run, which may be damaged."""
+        try:
+            return os.path.lexists(self.path / "config.json")
+        except ValueError:  # a path with a null character
+            return False
+
+    @property
     def config(self) -> dict[str, Any]:
         """The settings the run was started with, under their present names."""
+        path = self.path / "config.json"
         try:
-            config = json.loads((self.path / "config.json").read_text())
-        except ValueError as error:
+            config = files.read_json(path)
+            for name, kind in _CONFIG.items():
+                if name in config:
+                    checked(config[name], kind, name)
+        except (WrongType, RunError, OSError) as error:
             raise RunError(
-                f"{self.path / 'config.json'} is damaged ({error}): restore the file, or remove "
-                f"the folder {self.path} to run it anew"
+                f"{path} is damaged ({error}): restore the file, or remove the folder {self.path} "
+                "to run it anew"
             ) from error
         current: dict[str, Any] = renamed.config(config)
         return current
@@ -117,119 +134,186 @@ class Run:
         protocol: int = self.config.get("protocol", 1)
         return protocol
 
-    def train_until(self, until: int) -> None:
-        """Record the step the run is trained until, and that it is not finished."""
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that makes the run's results, which each checkpoint repeats."""
         config = self.config
+        spec = flattened(config.get("spec", {}))
+        kept = {name: value for name, value in spec.items() if name not in identity.ADJUSTABLE}
+        return {name: config.get(name) for name in ("algorithm", "protocol", "format")} | kept
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Refuse settings other than those a checkpoint was saved with."""
+        now, before = self.settings, renamed.settings(saved)
+        # A setting that only one of them records was added since, or is no longer one.
+        changed = [name for name in now if name in before and now[name] != before[name]]
+        if changed:
+            lines = [f"  {name}: {before[name]!r} there, {now[name]!r} here" for name in changed]
+            raise RunError(
+                "\n".join(
+                    [
+                        f"{self.path / 'config.json'} has other settings than the checkpoint "
+                        "was trained with:",
+                        *lines,
+                        "Restore these settings, or train a new run with --run-dir.",
+                    ]
+                )
+            )
+
+    def reopen(self, until: int) -> None:
+        """Record the step the run is trained until, and that it is not finished."""
+        config = files.read_json(self.path / "config.json")
         if config["spec"]["train"].get("until") != until:
             config["spec"]["train"]["until"] = until
             self._record(config)
         # Second, so that the new end is recorded even if the process dies in between.
-        if self.done is not None:
-            (self.path / "DONE").unlink()
-            sync_folder(self.path)
+        done = self.path / "DONE"
+        if os.path.lexists(done):
+            if not files.is_folder(done):
+                done.unlink()
+            files.sync_folder(self.path)
 
     def _record(self, config: Mapping[str, Any]) -> None:
-        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+        files.write_atomically(self.path / "config.json", _json(config))
 
     @property
     def done(self) -> dict[str, Any] | None:
         """The closing summary, or None while the run is not finished."""
         try:
-            summary: dict[str, Any] = json.loads((self.path / "DONE").read_text())
-        except (FileNotFoundError, ValueError):
+            summary: dict[str, Any] = files.read_json(self.path / "DONE")
+            for name, kind in _SUMMARY.items():
+                checked(summary.get(name), kind, name)
+        except FileNotFoundError:
+            return None
+        except (WrongType, RunError, OSError) as error:
+            warnings.warn(
+                f"{self.path} counts as unfinished, its DONE is damaged: {error}", stacklevel=2
+            )
             return None
         return summary
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the run as finished."""
-        write_atomically(self.path / "DONE", json.dumps(summary, indent=2) + "\n")
+        files.write_atomically(self.path / "DONE", _json(summary))
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""
-        file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 - held open
+        path = self.path / "lock"
+        file = files.open_file(path, "a+b")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = file.read().strip() or "unknown"
+            holder = file.read(100).decode(errors="replace").strip() or "unknown"
             file.close()
             raise InUse(
                 f"{self.path} is in use by process {holder}: wait for it, stop it, or choose "
                 "another --run-dir"
             ) from None
+        if os.fstat(file.fileno()).st_nlink != 1:
+            file.close()
+            raise RunError(f"{path} has another name elsewhere (a hard link): remove {path}")
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(str(os.getpid()).encode())
         file.flush()
         self._lock = file
+        for leftover in self.path.iterdir():
+            if files.finished_name(leftover.name) in _WHOLE_FILES and files.is_file(leftover):
+                leftover.unlink()
 
     def write(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append a row to a stream; it is written at the next ``flush``."""
-        if stream not in self._writers:
-            path = self.path / f"{stream}.jsonl"
-            self._writers[stream] = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        self._writers[stream].write(json.dumps(_to_json(row)) + "\n")
+        if stream not in self._streams:
+            self._streams[stream] = Stream(self._stream(stream))
+        self._streams[stream].write(_to_json(row))
 
     def flush(self, *, to_disk: bool = False) -> None:
         """Write all rows; with ``to_disk``, wait until they are on the disk."""
-        for file in self._writers.values():
-            file.flush()
-            if to_disk:
-                os.fsync(file.fileno())
+        for stream in self._streams.values():
+            stream.flush(to_disk=to_disk)
 
     def rows(self, stream: str) -> Iterator[dict[str, Any]]:
         """Read a stream, without a last line that a crash left incomplete."""
-        path = self.path / f"{stream}.jsonl"
-        if not path.exists():
-            return
-        with open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    if not line.endswith("\n"):
-                        return
-                    raise RunError(f"line {number} of {path} is damaged") from None
-                yield row
+        return streams.rows(self._stream(stream))
 
-    def cut(self, step: int, **earlier: int) -> None:
-        """Drop all rows after a step, so that a resumed run writes no row twice.
+    def extents(self) -> dict[str, Extent]:
+        """Return how much of each stream there is; rows not yet flushed count."""
+        extents = {}
+        for name in STREAMS:
+            if name in self._streams:
+                extents[name] = self._streams[name].extent
+            elif os.path.lexists(path := self._stream(name)):
+                extents[name] = streams.measured(path)
+        return extents
+
+    def problems(self, extents: Mapping[str, Extent]) -> list[str]:
+        """Say what the streams lack of the rows they once had; timing.jsonl may lack any."""
+        saved = {name: extent for name, extent in extents.items() if name != "timing"}
+        problems = [streams.problem(self._stream(name), saved[name]) for name in saved]
+        return [problem for problem in problems if problem is not None]
+
+    def cut(self, extents: Mapping[str, Extent], step: int) -> None:
+        """Drop all rows written after a checkpoint, so that a resumed run writes no row twice."""
+        for name in STREAMS:
+            path, expected = self._stream(name), extents.get(name, Extent(0, 0, ""))
+            if name == "timing" and (problem := streams.problem(path, expected)):
+                warnings.warn(f"{self.path}: {problem}; timing goes on without it", stacklevel=2)
+                streams.keep(path, lambda row: _at_most(row, step))
+            else:
+                streams.cut(path, expected.bytes)
+
+    def cut_after(self, step: int, **earlier: int) -> None:
+        """Drop all rows after a step, for checkpoints that do not record the streams' extents.
 
         Keyword arguments name streams that are cut at another step.
         """
-        for stream in STREAMS:
-            path, last = self.path / f"{stream}.jsonl", earlier.get(stream, step)
-            if path.exists():
-                kept = [json.dumps(row) + "\n" for row in self.rows(stream) if row["step"] <= last]
-                write_atomically(path, "".join(kept))
+        for name in STREAMS:
+            last = earlier.get(name, step)
+            streams.keep(self._stream(name), lambda row, last=last: _at_most(row, last))  # type: ignore[misc]
+
+    def _stream(self, name: str) -> Path:
+        return self.path / f"{name}.jsonl"
 
     def close(self) -> None:
         """Close the streams and unlock the folder."""
-        for file in self._writers.values():
-            file.close()
-        self._writers.clear()
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that readers see the old or the new content, never a part of it."""
-    part = path.with_name(f".{path.name}.part")
-    with open(part, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-    sync_folder(path.parent)
+_CONFIG = {"algorithm": str, "spec": dict[str, Any], "protocol": int, "format": int}
+"""What config.json holds, beside facts that nothing reads again."""
+_SUMMARY = {
+    "steps": int,
+    "score": float | None,
+    "greedy_score": float | None,
+    "episodes": int | None,
+    "seconds": float | None,
+}
+"""What DONE holds."""
+_WHOLE_FILES = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
 
 
-def sync_folder(path: Path) -> None:
-    """Write a folder's entries to the disk, after a rename in it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _only_leftovers(path: Path) -> bool:
+    """Tell whether a folder holds no more than a crash leaves before config.json is there."""
+    return all(
+        entry.name == "lock"
+        or (entry.name == "checkpoints" and record.is_untouched(entry))
+        or files.finished_name(entry.name) == "config.json"
+        for entry in path.iterdir()
+    )
+
+
+def _at_most(row: Mapping[str, Any], step: int) -> bool:
+    there = row.get("step")
+    return isinstance(there, int) and there <= step
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -26,8 +26,9 @@ import torch
 from hadamard import __version__, envs
 from hadamard.core.config import RunSpec, flattened, overridden, to_dict
 from hadamard.core.cores import usable_cores
+from hadamard.core.files import write_atomically
 from hadamard.core.machine import choose_device
-from hadamard.core.run import Run, write_atomically
+from hadamard.core.run import Run
 from hadamard.experiments.bench import TimedTraining, Timing
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options

@@ -20,6 +20,7 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     The agent can act but not learn: its replay is empty and small.
     """
     run, algorithm, spec = start.open_run(path)
+    start.require_resumable(run)
     overrides = {
         "train.compile": "off",
         "algo.replay_capacity": 1_000 * spec.algo.num_envs,
@@ -33,10 +34,10 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
         agent = make_agent(algorithm, spec, environments, device)
     finally:
         environments.close()
-    step, state = checkpoint.read(checkpoint.newest(run.path / "checkpoints"))
+    newest = checkpoint.newest(run.checkpoints)
+    step, state = checkpoint.read(newest)
     for name in ("network", "counters"):
-        part: Any = agent.parts[name]
-        part.load_state_dict(state[f"agent.{name}"])
+        checkpoint.restore(newest, name, agent.parts[name], state.get(f"agent.{name}"))
     return agent, spec, step, device
 
 

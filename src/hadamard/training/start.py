@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hadamard.core import discover, identity, machine
+from hadamard.core import checkpoint, discover, identity, machine, record
 from hadamard.core.config import (
     RunSpec,
     flattened,
@@ -83,7 +83,7 @@ def train_together(
     ]
     for spec in specs:
         assert spec.run_dir is not None
-        if (Path(spec.run_dir) / "config.json").exists():
+        if Run(spec.run_dir).exists:
             Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # refuses
     if len(specs) > 1:
         progress = SharedProgress(progress, len(specs))
@@ -135,8 +135,8 @@ def resume_together(
         for run, algorithm, spec in unfinished:
             run.lock()
             stack.enter_context(closing(run))
+            require_resumable(run)
             setup = stack.enter_context(closing(Setup(algorithm, spec)))
-            run.train_until(spec.train.until)
             trainer = Trainer(setup, run, progress, resume=True)
             trainers.append(stack.enter_context(closing(trainer)))
         fit(trainers)
@@ -148,8 +148,24 @@ def trained_steps(run: Run) -> int:
     if (done := run.done) is not None:
         steps: int = done["steps"]
         return steps
-    saved = sorted((run.path / "checkpoints").glob("step-*"))
-    return int(saved[-1].name.removeprefix("step-")) if saved else 0
+    saved = record.checkpoints(run.checkpoints)
+    return record.step_of(saved[0]) if saved else 0
+
+
+def require_resumable(run: Run) -> None:
+    """Refuse a run whose checkpoints are lost, or belong to other settings than config.json's."""
+    saved = record.checkpoints(run.checkpoints)
+    if not saved:
+        rows = any(extent.bytes for extent in run.extents().values())
+        record.require_never_saved(run.checkpoints, rows=rows)
+    for path in saved:
+        try:
+            settings = checkpoint.manifest(path).settings
+        except (OSError, ValueError, RunError):
+            continue  # damaged; what follows says so
+        if settings is not None:
+            run.check(settings)
+            return
 
 
 def _with_until(run: Run, spec: RunSpec[Any], until: int) -> RunSpec[Any]:
@@ -219,9 +235,9 @@ def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
             f"{run.path} was made by another version of hadamard, whose networks read their "
             "features in another order: train it anew (its report can still be made)"
         )
-    algorithm: str = config["algorithm"]
-    module = discover.find(ALGORITHMS, algorithm, "algorithm")
     try:
+        algorithm: str = config["algorithm"]
+        module = discover.find(ALGORITHMS, algorithm, "algorithm")
         values = dict(config["spec"])
         algo = from_dict(module.Config, values.pop("algo"), "config.json: spec.algo")
         spec = from_dict(RunSpec, {**values, "algo": None}, "config.json: spec")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from hadamard.core.run import write_atomically
+from hadamard.core.files import write_atomically
 
 
 class Tracker(Protocol):

@@ -6,14 +6,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hadamard.core import checkpoint, machine
+from hadamard.core import checkpoint, machine, record
 from hadamard.core.config import to_dict
 from hadamard.core.run import Run
+from hadamard.core.typed import checked
 from hadamard.core.types import Episode, LearnsAhead, Metrics, State
 from hadamard.training import health_stream
 from hadamard.training.clock import Clock
@@ -70,10 +72,11 @@ class Trainer:
         self._stream: torch.cuda.Stream | None = None
         with ExitStack() as stack:
             stack.enter_context(machine.torch_settings(train, self.device))
-            if resume and any((run.path / "checkpoints").glob("step-*")):
+            if resume and record.checkpoints(run.checkpoints):
                 self._load()
             else:
-                run.cut(-1)
+                run.reopen(train.until)
+                run.cut({}, -1)
                 self.pipeline.reset()
             net = self.spec.net
             title = (
@@ -203,18 +206,32 @@ class Trainer:
             self.pipeline.obs = state["obs"].to(self.device)
 
     def _load(self) -> None:
-        self.step, damaged = checkpoint.load(self.run.path / "checkpoints", self.parts)
-        for message in damaged:
+        folder = self.run.checkpoints
+        self.step, skipped = checkpoint.load(folder, self.parts, self._require_rows)
+        for message in skipped:
             warnings.warn(f"an older checkpoint is used: {message}", stacklevel=2)
+        extents = checkpoint.manifest(folder / record.name_of(self.step)).extents
+        self.run.reopen(self.spec.train.until)
+        if extents is None:  # saved by an earlier version
+            # A finished run ends with an extra row, which the same run trained further lacks.
+            self.run.cut_after(self.step, train=self._logged_step, timing=self._logged_step)
+        else:
+            self.run.cut(extents, self.step)
         for row in self.run.rows("timing"):
-            if row["step"] <= self.step:
-                self.clock.seconds_before = row["seconds"]
-        # A finished run ends with an extra row, which the same run trained further does not have.
-        self.run.cut(self.step, train=self._logged_step, timing=self._logged_step)
+            self.clock.seconds_before = checked(row.get("seconds"), float, "seconds")
         for row in self.run.rows("eval"):
-            self.scores.add_greedy(row["step"], row["score"])
+            step, score = (checked(row.get(name), float, name) for name in ("step", "score"))
+            self.scores.add_greedy(step, score)
         if not self.envs.exact:
             self.pipeline.reset()
+
+    def _require_rows(self, path: Path, saved: checkpoint.Manifest) -> None:
+        """Refuse a checkpoint whose rows are no longer all in the streams."""
+        if problems := self.run.problems(saved.extents or {}):
+            raise checkpoint.CheckpointError(
+                f"{path} cannot be continued from, rows before it are lost: {'; '.join(problems)}. "
+                "Restore these files from a copy, or remove the run to train it anew"
+            )
 
     def save(self) -> None:
         """Write a checkpoint, after the streams have reached the disk."""
@@ -222,7 +239,8 @@ class Trainer:
         self._checkpoint_due = False
         with self.clock("saving"):
             self.run.flush(to_disk=True)
-            checkpoint.save(self.run.path / "checkpoints", self.step, self.parts)
+            about = checkpoint.About(self.run.settings, self.run.extents())
+            checkpoint.save(self.run.checkpoints, self.step, self.parts, about)
 
     def evaluate(self) -> None:
         """Play whole greedy episodes, if the run has evaluations."""
@@ -307,8 +325,8 @@ class Trainer:
         if problem is None:
             return
         self.run.flush()
-        saved = sorted((self.run.path / "checkpoints").glob("step-*"))
-        last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint was written"
+        saved = record.checkpoints(self.run.checkpoints)
+        last = f"the last good checkpoint is {saved[0]}" if saved else "no checkpoint was written"
         raise Diverged(
             f"{self.algorithm} diverged: {problem} at step {self.step:,}; {last}. Try a smaller "
             "--algo.learning-rate or another --net.activation"

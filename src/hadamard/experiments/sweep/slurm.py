@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hadamard.core.run import write_atomically
+from hadamard.core.files import write_atomically
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from hadamard.core.run import write_atomically
+from hadamard.core.files import write_atomically
 from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import RETRIES

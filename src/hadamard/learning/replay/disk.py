@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
-from hadamard.core.checkpoint import CheckpointError, checksum, read_tensors, write_tensors
+from hadamard.core import files
+from hadamard.core.checkpoint import CheckpointError, checksum, read_tensors, serialized
+from hadamard.core.typed import WrongType, checked
+
+_NAME = re.compile(r"frames-\d+\.safetensors")
 
 
 class _Chunk(TypedDict):
@@ -38,7 +46,9 @@ class FrameFiles:
         if any(len(tensor) for tensor in new.values()):
             folder.mkdir(parents=True, exist_ok=True)
             name = f"frames-{sum(pushed)}.safetensors"
-            digest = write_tensors(folder / name, new)
+            data = serialized(new)
+            files.write_atomically(folder / name, data)
+            digest = hashlib.sha256(data).hexdigest()
             self.chunks.append({"file": name, "sha256": digest, "end": list(pushed)})
         self.saved = list(pushed)
         oldest = [end - slots_of_ring for end in pushed]
@@ -49,12 +59,12 @@ class FrameFiles:
         ]
         return [dict(chunk) for chunk in self.chunks]
 
-    def read(self, folder: Path, frames: Tensor, pushed: list[int], chunks: list[_Chunk]) -> None:
+    def read(self, folder: Path, frames: Tensor, pushed: list[int], chunks: Any) -> None:
         """Fill the ring's frames from its files."""
-        self.saved, self.chunks = list(pushed), list(chunks)
+        self.saved, self.chunks = list(pushed), _checked(chunks)
         for chunk in self.chunks:
             path = folder / chunk["file"]
-            if not path.is_file() or checksum(path) != chunk["sha256"]:
+            if not files.is_file(path) or checksum(path) != chunk["sha256"]:
                 raise CheckpointError(f"{path} is missing or damaged")
             for env, saved in read_tensors(path).items():
                 end = chunk["end"][int(env)]
@@ -63,10 +73,24 @@ class FrameFiles:
                 frames[int(env), slots.to(frames.device)] = saved.to(frames.device)
 
 
-def remove_unneeded(folder: Path, kept: list[dict[str, Any]]) -> None:
-    """Remove files that none of the kept states names."""
-    needed = {chunk["file"] for state in kept for chunk in state["chunks"]}
-    if folder.is_dir():
-        for path in folder.glob("frames-*"):
-            if path.name not in needed:
-                path.unlink()
+def _checked(chunks: Any) -> list[_Chunk]:
+    """Return the files that a checkpoint names, which must be names that ``write`` gives."""
+    chunks = checked(chunks, list[dict[str, Any]], "chunks")
+    for chunk in chunks:
+        for key, kind in (("file", str), ("sha256", str), ("end", list[int])):
+            checked(chunk.get(key), kind, f"chunks.{key}")
+        if not _NAME.fullmatch(chunk["file"]):
+            raise WrongType(f"chunks.file must be frames-N.safetensors, got {chunk['file']!r}")
+    return list(chunks)
+
+
+def remove_unneeded(folder: Path, saved: Iterable[dict[str, Any]]) -> None:
+    """Remove files of frames that none of the saved states names, and unfinished ones."""
+    needed = {chunk["file"] for state in saved for chunk in _checked(state["chunks"])}
+    if not files.is_folder(folder):
+        return
+    for name in os.listdir(folder):
+        ours = _NAME.fullmatch(name) and name not in needed
+        unfinished = _NAME.fullmatch(files.finished_name(name) or "")
+        if (ours or unfinished) and files.is_file(folder / name):
+            (folder / name).unlink()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core import renamed
-from hadamard.core.run import Run, RunError, sync_folder
+from hadamard.core.files import sync_folder
+from hadamard.core.run import Run, RunError
 from hadamard.report.data.densities import thinned_densities
 from hadamard.report.data.thin import Record, thinned
 
