@@ -98,10 +98,10 @@ DRIVER = """
 import os, sys
 from hadamard import cli
 from hadamard.training import start
-from hadamard.core import checkpoint
+from hadamard.core import files
 
 number, where, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-step, sync, saves = start.Trainer.one_step, checkpoint.sync_folder, []
+step, sync, saves = start.Trainer.one_step, files.sync_folder, []
 
 def stepping(self, *stopping):
     before = self.step
@@ -111,12 +111,12 @@ def stepping(self, *stopping):
 
 def syncing(path):
     sync(path)
-    if path.name.startswith(".part-"):
+    if path.name.startswith(".step-"):
         saves.append(path)
         if where == "save" and len(saves) == count:
             os.kill(os.getpid(), number)
 
-start.Trainer.one_step, checkpoint.sync_folder = stepping, syncing
+start.Trainer.one_step, files.sync_folder = stepping, syncing
 sys.exit(cli.main(sys.argv[4:]))
 """
 

@@ -255,7 +255,7 @@ class Run:
     def cut(self, extents: Mapping[str, Extent], step: int) -> None:
         """Drop all rows written after a checkpoint, so that a resumed run writes no row twice."""
         for name in STREAMS:
-            path, expected = self._stream(name), extents.get(name, Extent(0, 0, ""))
+            path, expected = self._stream(name), extents.get(name, streams.NOTHING)
             if name == "timing" and (problem := streams.problem(path, expected)):
                 warnings.warn(f"{self.path}: {problem}; timing goes on without it", stacklevel=2)
                 streams.keep(path, lambda row: _at_most(row, step))

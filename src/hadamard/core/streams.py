@@ -33,6 +33,10 @@ class Extent(NamedTuple):
     sha256: str
 
 
+NOTHING = Extent(0, 0, hashlib.sha256().hexdigest())
+"""The extent of a stream that holds no rows."""
+
+
 def extent(value: Any, place: str) -> Extent:
     """Return an extent as JSON holds it."""
     rows, size, sha256 = checked(value, tuple[int, int, str], place)
