@@ -186,6 +186,8 @@ def read(path: Path) -> tuple[int, State]:
                 raise CheckpointError(f"{path / name} is damaged (its checksum is wrong)")
         plain = files.read_json(path / "state.json", limit=_LARGEST_STATE)
         step = checked(plain.get("step"), int, "step")
+        if path.name != record.name_of(step):
+            raise RunError(f"its state is of step {step}")
         parts = checked(plain.get("parts"), dict[str, Any], "parts")
         tensors = read_tensors(path / "tensors.safetensors")
         state = renamed.checkpoint(_decode(parts, tensors))

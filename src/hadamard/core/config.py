@@ -129,7 +129,7 @@ class RunSpec(Generic[C]):
     train: TrainSpec = field(default_factory=TrainSpec)
     remedy: str = "none"
     """Interventions during training: none, or names with commas between them."""
-    remedies: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    remedies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Settings of the chosen remedies by remedy and name; defaults may be left out."""
 
     def check(self) -> None:

@@ -155,8 +155,10 @@ def trained_steps(run: Run) -> int:
 def require_resumable(run: Run) -> None:
     """Refuse a run whose checkpoints are lost, or belong to other settings than config.json's."""
     saved = record.checkpoints(run.checkpoints)
+    record.own(run.checkpoints)  # refuses a damaged record
+    extents = run.extents()  # refuses streams that are no regular files
     if not saved:
-        rows = any(extent.bytes for extent in run.extents().values())
+        rows = any(extent.bytes for extent in extents.values())
         record.require_never_saved(run.checkpoints, rows=rows)
     for path in saved:
         try:
