@@ -2,12 +2,12 @@
 
 from hadamard import theory
 from hadamard.health.bias import HiddenBias, hidden_bias
-from hadamard.health.capture import mark
 from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose
 from hadamard.health.dormant import Dormancy, dormant
 from hadamard.health.drawing import save_comparison
 from hadamard.health.monitor import Monitor
 from hadamard.health.rank import effective_rank
+from hadamard.health.selection import mark
 
 __all__ = [
     "Diagnosis",

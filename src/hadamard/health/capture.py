@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hadamard.health.bias import AFFINE
 from hadamard.health.dormant import Kind
+from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
-from hadamard.text import did_you_mean
+from hadamard.health.selection import LayerChoice, choose_modules, dormancy_rule
 
-M = TypeVar("M", bound=nn.Module)
-LayerChoice = str | Sequence[str] | Callable[[str, nn.Module], bool]
-
-_MARK = "_hadamard_representation"
-_NOT_HIDDEN = (
-    nn.MultiheadAttention,
-    nn.Softmax,
-    nn.Softmax2d,
-    nn.Softmin,
-    nn.LogSoftmax,
-)
-_ZERO_FOR_NEGATIVE_INPUTS = (nn.ReLU, nn.ReLU6, nn.Threshold)
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while a network runs: the stance of torch.compile is one for all threads."""
+_SEARCH_DEPTH = 3
+"""How many objects inside each other may lie between ``forward`` and the network."""
 
 
 def _activation_functions() -> dict[Any, str]:
@@ -45,21 +39,6 @@ def _activation_functions() -> dict[Any, str]:
 
 
 ACTIVATION_FUNCTIONS = _activation_functions()
-
-
-def mark(module: M, kind: Kind = "auto") -> M:
-    """Mark a module's output as a hidden representation.
-
-    In a network with marked modules, the diagnosis measures only these. ``kind`` is the rule for
-    dormant neurons, as in ``dormant``.
-
-    Examples:
-        >>> encoder = mark(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), kind="tanh")
-    """
-    if kind not in ("relu", "tanh", "auto"):
-        raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
-    setattr(module, _MARK, kind)
-    return module
 
 
 Order = Literal["features first", "features last"]
@@ -106,54 +85,6 @@ class Representation:
             if x.shape == flat.shape and x.dtype == flat.dtype and torch.equal(x, flat):
                 return order
         return None
-
-
-def _dormancy_kind(module: nn.Module) -> Kind:
-    kind: Kind | None = getattr(module, _MARK, None) or getattr(module, "dormancy_kind", None)
-    if kind is not None:
-        return kind
-    if isinstance(module, _ZERO_FOR_NEGATIVE_INPUTS):
-        return "relu"
-    return "tanh" if is_activation(module) else "auto"
-
-
-def is_activation(module: nn.Module) -> bool:
-    """Say whether a module is an activation or ends in one (as a Hadamard layer does)."""
-    if hasattr(module, "dormancy_kind"):
-        return True
-    return type(module).__module__ == nn.ReLU.__module__ and not isinstance(module, _NOT_HIDDEN)
-
-
-def choose_modules(
-    model: nn.Module, layers: LayerChoice | None
-) -> tuple[dict[str, nn.Module], bool]:
-    """Return the modules to measure by name, and whether to capture activation functions too."""
-    named = {name: module for name, module in model.named_modules() if name}
-    if layers is None:
-        marked = {name: m for name, m in model.named_modules() if hasattr(m, _MARK)}
-        if marked:
-            return marked, False
-        activations: dict[str, nn.Module] = {}
-        for name, module in model.named_modules():
-            is_inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
-            if is_activation(module) and not is_inside:
-                activations[name] = module
-        return activations, True
-    if callable(layers):
-        chosen = {name: module for name, module in named.items() if layers(name, module)}
-        if not chosen:
-            raise ValueError(f"the layers predicate chose none of: {', '.join(named)}")
-        return chosen, False
-    chosen = {}
-    for pattern in [layers] if isinstance(layers, str) else layers:
-        matches = fnmatch.filter(named, pattern)
-        if not matches:
-            raise ValueError(
-                f"no layer is called {pattern!r}{did_you_mean(pattern, named) or '.'} "
-                f"The network has: {', '.join(named) or 'no submodules'}"
-            )
-        chosen.update({name: named[name] for name in matches})
-    return chosen, False
 
 
 class _Recorder(TorchFunctionMode):
@@ -242,41 +173,81 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
             # Functions inside a chosen module are not captured: its output is measured instead.
             remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
             remove_at_exit(module.register_forward_hook(recorder.on_leave))
-            on_output = functools.partial(recorder.on_output, name, _dormancy_kind(module))
+            on_output = functools.partial(recorder.on_output, name, dormancy_rule(module))
             remove_at_exit(module.register_forward_hook(on_output))
         yield
 
 
+class _RandomDraws(TorchDispatchMode):
+    """Notices operations of this thread that draw from the global random state."""
+
+    supports_higher_order_operators = True
+    found = False
+
+    def __torch_dispatch__(
+        self, func: Any, _types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+            self.found = True
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode, eager and without gradients; restores modes and random state afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+def _random_state_restored(model: nn.Module) -> Iterator[None]:
+    """Restore the random state if this thread drew from it.
+
+    Otherwise it is left alone: another thread may have drawn meanwhile, and would draw the same
+    numbers again.
+    """
+    gpus = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    cpu_state = torch.get_rng_state()
+    gpu_states = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
+    draws = _RandomDraws()
     try:
-        with (
-            torch.random.fork_rng(devices=list(devices)),
-            torch.compiler.set_stance("force_eager"),
-            torch.no_grad(),
-        ):
-            model.eval()
+        with draws:
             yield
     finally:
-        for module, training in modes:
-            module.training = training
+        if draws.found:
+            torch.set_rng_state(cpu_state)
+            for gpu, state in gpu_states.items():
+                torch.cuda.set_rng_state(state, gpu)
 
 
 def capture(
-    model: nn.Module, run: Callable[[], Any], layers: LayerChoice | None = None
+    model: nn.Module,
+    call: Callable[..., Any],
+    inputs: Any,
+    layers: LayerChoice | None = None,
 ) -> list[Representation]:
-    """Run the network once and return its hidden representations in the order of computation.
+    """Call a function of the network once; return hidden representations in order of computation.
 
-    Hooks are removed also after an error. The network's parameters, buffers and training modes and
-    the global random state are unchanged.
+    What runs is a replica of the network, in evaluation mode and without gradients. The network
+    itself gets no hooks and stays in its mode, so another thread may train it meanwhile.
     """
     chosen, capture_functions = choose_modules(model, layers)
+    replica = Replica(model)
+    run = replica.rebuilt(call, depth=_SEARCH_DEPTH)
+    if run is call:
+        raise ValueError(
+            f"forward={call!r} does not run the network: pass one of its methods, or a function "
+            "that uses the network directly"
+        )
+    copies = {name: replica.module(module) for name, module in chosen.items()}
     recorder = _Recorder(capture_functions)
-    with _evaluation_mode(model), _hooks(model, chosen, recorder), recorder:
-        run()
+    with (
+        _ONE_AT_A_TIME,
+        torch.compiler.set_stance("force_eager"),
+        torch.no_grad(),
+        _random_state_restored(model),
+        _hooks(replica.module(model), copies, recorder),
+        recorder,
+    ):
+        if isinstance(inputs, Mapping):
+            run(**inputs)
+        elif isinstance(inputs, tuple | list):
+            run(*inputs)
+        else:
+            run(inputs)
     if not recorder.representations:
         raise ValueError(
             f"{type(model).__name__} has no hidden representation to measure: "

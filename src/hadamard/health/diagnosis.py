@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
 from hadamard.health.bias import HiddenBias, hidden_bias
-from hadamard.health.capture import LayerChoice, Representation, capture
+from hadamard.health.capture import Representation, capture
 from hadamard.health.dormant import THRESHOLD, dormant
 from hadamard.health.rank import effective_rank
 from hadamard.health.samples import Positions, as_samples
+from hadamard.health.selection import LayerChoice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -175,7 +176,8 @@ def diagnose(
     ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
     further samples; with ``"neurons"`` each channel at each position is one neuron.
 
-    The network runs once, in evaluation mode and without gradients, and is not changed.
+    A replica of the network, which shares its weights, runs once in evaluation mode and without
+    gradients. The network itself is not changed, and another thread may train it meanwhile.
 
     Examples:
         >>> net = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
@@ -191,17 +193,7 @@ def diagnose(
             f"{type(target).__name__} defines no forward(): pass the function to run, for example "
             "forward=agent.get_value"
         )
-    call = forward or target
-
-    def run() -> None:
-        if isinstance(inputs, Mapping):
-            call(**inputs)
-        elif isinstance(inputs, tuple | list):
-            call(*inputs)
-        else:
-            call(inputs)
-
-    representations = capture(target, run, layers)
+    representations = capture(target, forward or target, inputs, layers)
     observations = len(representations[0].values)
     measured = tuple(_measure(r, threshold, delta, positions, generator) for r in representations)
     return Diagnosis(type(target).__name__, observations, measured, threshold, delta)
@@ -260,7 +252,8 @@ def _split_outputs(
             inputs, feature_dim = values.movedim(1, -1), values.dim() - 1
             if len(mask) != values.shape[1]:  # one neuron for each position
                 dormant_inputs = mask.view(values.shape[1:]).movedim(0, -1).flatten()
-        inputs = inputs.to(layer.get_parameter("weight").dtype)
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        inputs = inputs.to(weight.dtype)
         splits[name] = hidden_bias(inputs, layer, dormant_inputs, feature_dim)
     return splits
 

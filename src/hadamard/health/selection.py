@@ -1,0 +1,89 @@
+"""Which modules of a network are measured, and by which rule."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from torch import nn
+
+from hadamard.health.dormant import Kind
+from hadamard.text import did_you_mean
+
+M = TypeVar("M", bound=nn.Module)
+LayerChoice = str | Sequence[str] | Callable[[str, nn.Module], bool]
+
+_MARK = "_hadamard_representation"
+_NOT_HIDDEN = (
+    nn.MultiheadAttention,
+    nn.Softmax,
+    nn.Softmax2d,
+    nn.Softmin,
+    nn.LogSoftmax,
+)
+_ZERO_FOR_NEGATIVE_INPUTS = (nn.ReLU, nn.ReLU6, nn.Threshold)
+
+
+def mark(module: M, kind: Kind = "auto") -> M:
+    """Mark a module's output as a hidden representation.
+
+    In a network with marked modules, the diagnosis measures only these. ``kind`` is the rule for
+    dormant neurons, as in ``dormant``.
+
+    Examples:
+        >>> encoder = mark(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), kind="tanh")
+    """
+    if kind not in ("relu", "tanh", "auto"):
+        raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
+    setattr(module, _MARK, kind)
+    return module
+
+
+def dormancy_rule(module: nn.Module) -> Kind:
+    """Return the rule for dormant neurons of a module's output."""
+    kind: Kind | None = getattr(module, _MARK, None) or getattr(module, "dormancy_kind", None)
+    if kind is not None:
+        return kind
+    if isinstance(module, _ZERO_FOR_NEGATIVE_INPUTS):
+        return "relu"
+    return "tanh" if is_activation(module) else "auto"
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Say whether a module is an activation or ends in one (as a Hadamard layer does)."""
+    if hasattr(module, "dormancy_kind"):
+        return True
+    return type(module).__module__ == nn.ReLU.__module__ and not isinstance(module, _NOT_HIDDEN)
+
+
+def choose_modules(
+    model: nn.Module, layers: LayerChoice | None
+) -> tuple[dict[str, nn.Module], bool]:
+    """Return the modules to measure by name, and whether to capture activation functions too."""
+    named = {name: module for name, module in model.named_modules() if name}
+    if layers is None:
+        marked = {name: m for name, m in model.named_modules() if hasattr(m, _MARK)}
+        if marked:
+            return marked, False
+        activations: dict[str, nn.Module] = {}
+        for name, module in model.named_modules():
+            is_inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
+            if is_activation(module) and not is_inside:
+                activations[name] = module
+        return activations, True
+    if callable(layers):
+        chosen = {name: module for name, module in named.items() if layers(name, module)}
+        if not chosen:
+            raise ValueError(f"the layers predicate chose none of: {', '.join(named)}")
+        return chosen, False
+    chosen = {}
+    for pattern in [layers] if isinstance(layers, str) else layers:
+        matches = fnmatch.filter(named, pattern)
+        if not matches:
+            raise ValueError(
+                f"no layer is called {pattern!r}{did_you_mean(pattern, named) or '.'} "
+                f"The network has: {', '.join(named) or 'no submodules'}"
+            )
+        chosen.update({name: named[name] for name in matches})
+    return chosen, False
