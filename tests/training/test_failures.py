@@ -167,8 +167,10 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
 
     def stepping(self: start.Trainer, *stopping: bool) -> Iterator[None]:
         if self.step == 240:
-            seen.extend(process.pid for process in self.envs._processes)
-            os.kill(seen[1], signal.SIGKILL)
+            workers = self.envs.envs._processes
+            seen.extend(worker.pid for worker in workers)
+            workers[1].kill()
+            workers[1].join()
         yield from one_step(self, *stopping)
 
     with monkeypatch.context() as patch:
@@ -177,7 +179,8 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
     assert len(seen) == 2
     assert said.code == 1
     assert said.err == (
-        "hadamard: worker 1 (of 2; environments 2 to 3 of probe/both) died with exit code -9\n"
+        "hadamard: at step 240, worker 1 (of 2; environments 2 to 3 of probe/both) died with exit "
+        f"code -9; the last good checkpoint is {path / 'checkpoints' / kept(path)[-1]}\n"
     )
     for process in seen:
         with pytest.raises(ProcessLookupError):
