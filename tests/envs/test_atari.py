@@ -47,7 +47,7 @@ def test_envpool_truncation_bootstraps_from_the_next_frame(monkeypatch: pytest.M
         open_envs("atari/Pong", num_envs=2, atari_reset="envpool") as envs,
         open_envs("atari/Pong", num_envs=2, atari_reset="envpool") as unlimited,
     ):
-        for game in unlimited.games._games:
+        for game in unlimited.envs.games._games:
             game._max_steps = 27_000
         assert torch.equal(envs.reset(), unlimited.reset())
         steps = play(envs, 25)
@@ -82,7 +82,7 @@ def test_frames_are_those_of_the_vector_environment(game: str) -> None:
     random = torch.Generator().manual_seed(0)
     with open_envs(f"atari/{game}", 3, num_envs=1, training=False) as ours:
         # The vector environment begins with FIRE and without no-ops.
-        first_game = ours.games._games[0]
+        first_game = ours.envs.games._games[0]
         first_game.emulator.reset_game()
         if first_game._fire is not None:
             first_game._act(first_game._fire)

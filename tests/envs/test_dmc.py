@@ -12,7 +12,7 @@ import torch
 from hadamard import envs as suites
 from hadamard.core import checkpoint
 from hadamard.envs import dmc, dmc_common, dmc_state, gl, make
-from hadamard.envs.batch import BatchEnvs, PhysicsError
+from hadamard.envs.batch import BatchEnvs
 from hadamard.envs.common import environment_seeds
 from tests.support.dmc import actions, assert_same, open_envs, play
 from tests.support.paths import SHARED
@@ -48,7 +48,7 @@ def test_the_tasks_are_those_of_the_published_results() -> None:
 
 def test_tasks_can_be_spelled_as_dm_control_does() -> None:
     with open_envs("dmc-state/cartpole-swingup_sparse") as envs:
-        assert envs._tasks[0].task._sparse
+        assert envs.envs._tasks[0].task._sparse
     with pytest.raises(ValueError, match="did you mean 'cartpole-swingup-sparse'"):
         make("dmc-state/cartpole-swingup-spars", 0, 1)
     with pytest.raises(ValueError, match="dmc has no task 'walker'; it has: acrobot-swingup"):
@@ -85,7 +85,7 @@ def test_every_task_equals_dm_control_stepped_directly(task: str) -> None:
 def test_actions_span_the_limits_of_the_task(task: str) -> None:
     with open_envs(f"dmc-state/{task}") as envs:
         envs.reset()
-        control = envs._tasks[0]
+        control = envs.envs._tasks[0]
         limits = control.environment.action_spec()
         for action, expected in ((-1.0, limits.minimum), (1.0, limits.maximum)):
             control.step(np.full(limits.shape, action, dtype=np.float32))
@@ -147,7 +147,7 @@ def test_play_continues_from_a_saved_state(task: str, tmp_path: Path) -> None:
         last = play(original, 6)[-1]
         state = checkpoint.read(checkpoint.save(tmp_path, 1, {"envs": original}))[1]["envs"]
         assert torch.equal(continued.load_state_dict(state), last.obs)
-        a, b = original._tasks[0], continued._tasks[0]
+        a, b = original.envs._tasks[0], continued.envs._tasks[0]
         first, second = arrays(a.physics.model.ptr), arrays(b.physics.model.ptr)
         assert len(first) > 100
         for name in first:
@@ -183,7 +183,7 @@ def test_a_physics_error_ends_one_episode_and_not_the_run(
     with open_envs("dmc-state/walker-walk", num_envs=2) as envs:
         envs.reset()
         before = play(envs, 3)[-1].obs
-        envs._tasks[0].physics.data.qvel[0] = np.nan
+        envs.envs._tasks[0].physics.data.qvel[0] = np.nan
         with pytest.warns(UserWarning, match="environment 0: .*mjWARN_BAD.*its episode ends here"):
             (step,) = play(envs, 1)
         assert step.truncated.tolist() == [True, False]
@@ -197,18 +197,19 @@ def test_a_physics_error_ends_one_episode_and_not_the_run(
     assert not list(tmp_path.iterdir())  # by default MuJoCo writes a log here
 
 
-def test_a_reward_of_nan_is_a_physics_error() -> None:
+def test_a_reward_of_nan_ends_one_episode() -> None:
     with open_envs("dmc-state/reacher-easy") as envs:
         envs.reset()
-        control = envs._tasks[0]
-        control.task.get_reward = lambda physics: np.nan
-        with pytest.raises(PhysicsError, match="the reward is nan"):
-            control.step(np.zeros(2))
+        envs.envs._tasks[0].task.get_reward = lambda physics: np.nan
+        with pytest.warns(UserWarning, match="environment 0: the reward is nan; its episode ends"):
+            (step,) = play(envs, 1)
+        assert step.truncated.tolist() == [True]
+        assert step.reward.tolist() == [0]
 
 
 def test_the_quadruped_finds_its_sensors_with_any_numpy() -> None:
     with open_envs("dmc-state/quadruped-walk") as envs:
-        control = envs._tasks[0]
+        control = envs.envs._tasks[0]
         kinds = (4, 5)  # force and torque at each of four toes
         names = dmc_common._sensor_names(control.physics, *kinds)
         assert len(names) == 8
@@ -228,7 +229,7 @@ def test_the_install_command_has_a_second_part_on_python_3_13(
 
 def test_a_batch_holds_the_same_tasks_as_alone() -> None:
     with open_envs("dmc-state/walker-walk", 9, num_envs=3) as envs:
-        assert isinstance(envs, BatchEnvs)
+        assert isinstance(envs.envs, BatchEnvs)
         batch = envs.reset()
         for index, seed in enumerate(environment_seeds(9, 3)):
             single = dmc_state.StateTask("walker-walk", seed, gl.Renderer(8, 8))

@@ -88,7 +88,7 @@ def test_frames_are_those_of_dm_control(opengl: None, tmp_path: Path) -> None:
     frames_by_domain = {}
     for domain, task in (("walker", "walker-walk"), ("quadruped", "quadruped-run")):
         with open_envs(f"dmc/{task}", 5) as envs:
-            control = envs._tasks[0]
+            control = envs.envs._tasks[0]
             frames = [envs.reset()[0, 6:]]
             batch = actions(envs.spec.action_size, 2)
             frames += [envs.step(action).obs[0, 6:] for action in batch]
@@ -136,7 +136,7 @@ def test_both_suites_render_the_same_pictures(opengl: None) -> None:
 def test_workers_draw_the_same_frames(opengl: None) -> None:
     name = "dmc/pendulum-swingup"
     with open_envs(name, 4, workers=1) as workers, open_envs(name, 4) as single:
-        assert isinstance(workers, WorkerEnvs)
+        assert isinstance(workers.envs, WorkerEnvs)
         assert torch.equal(workers.reset(), single.reset())
         assert_same(play(workers, 2), play(single, 2))
         assert np.array_equal(workers.render(), single.render())
@@ -148,7 +148,7 @@ def test_workers_draw_the_same_frames(opengl: None) -> None:
 def test_a_renderer_still_draws_after_another_is_closed(opengl: None) -> None:
     with open_envs("dmc-state/walker-walk") as envs:
         envs.reset()
-        control = envs._tasks[0]
+        control = envs.envs._tasks[0]
         large, small, other = gl.Renderer(60, 80), gl.Renderer(30, 40), gl.Renderer(30, 40)
         first, tiny = control.draw(large), control.draw(small)
         assert (first.shape, tiny.shape) == ((60, 80, 3), (30, 40, 3))

@@ -97,7 +97,7 @@ def test_an_observed_force_is_part_of_the_state() -> None:
     task = "InvertedDoublePendulum-v5"
     with open_envs(task) as original, open_envs(task) as continued:
         original.reset()
-        original._tasks[0].environment.data.qpos[0] = 1.0  # the end of its rail
+        original.envs._tasks[0].environment.data.qpos[0] = 1.0  # the end of its rail
         step = original.step(torch.ones(1, 1))
         assert step.next_obs[0, -1] != 0
         assert not step.terminated.any()
@@ -108,7 +108,7 @@ def test_an_observed_force_is_part_of_the_state() -> None:
 def test_actions_span_the_limits_of_the_task(task: str, limit: float) -> None:
     with open_envs(task) as envs:
         envs.reset()
-        gym_task = envs._tasks[0]
+        gym_task = envs.envs._tasks[0]
         for action in (-1.0, 0.0, 1.0):
             gym_task.step(np.full(envs.spec.action_size, action, dtype=np.float32))
             assert (gym_task.environment.data.ctrl == action * limit).all()
@@ -123,29 +123,41 @@ def test_a_physics_error_ends_one_episode_and_not_the_run(
         before = play(envs, 3)[-1].obs
         saved = envs.state_dict()
         # MuJoCo then resets the simulation and returns finite numbers.
-        envs._tasks[0].environment.data.qvel[0] = np.nan
+        envs.envs._tasks[0].environment.data.qvel[0] = np.nan
         with pytest.warns(UserWarning, match="environment 0: .*finite.*its episode ends here"):
             (step,) = play(envs, 1)
         assert step.truncated.tolist() == [True, False]
         assert torch.equal(step.next_obs[0], before[0])
         assert step.obs.isfinite().all()
         assert not any(step.truncated.any() for step in play(envs, 5))
-        envs._tasks[0].environment.data.qvel[0] = np.nan
+        envs.envs._tasks[0].environment.data.qvel[0] = np.nan
         with pytest.raises(PhysicsError):
-            envs._tasks[0].step(np.zeros(6))
+            envs.envs._tasks[0].step(np.zeros(6))
         envs.load_state_dict(saved)  # a state in which everything is finite
         assert not any(step.truncated.any() for step in play(envs, 5))
     assert not list(tmp_path.iterdir())  # by default MuJoCo writes a log here
 
 
-def test_a_reward_of_nan_is_a_physics_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("observation", "reward", "message"),
+    [
+        (np.zeros(10), np.nan, "the reward is nan"),
+        (np.zeros(10), -np.inf, "the reward is -inf"),
+        (np.full(10, np.nan), 1.0, "the observation is not finite"),
+    ],
+)
+def test_what_is_not_finite_ends_one_episode(
+    observation: Any, reward: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_envs("Reacher-v5") as envs:
-        envs.reset()
-        gym_task = envs._tasks[0]
-        result = (np.zeros(10), np.nan, False, False, {})
-        monkeypatch.setattr(gym_task.environment, "step", lambda action: result)
-        with pytest.raises(PhysicsError, match="the reward is nan"):
-            gym_task.step(np.zeros(2))
+        first = envs.reset()
+        result = (observation, reward, False, False, {})
+        monkeypatch.setattr(envs.envs._tasks[0].environment, "step", lambda action: result)
+        with pytest.warns(UserWarning, match=f"environment 0: {message}; its episode ends here"):
+            (step,) = play(envs, 1)
+        assert step.truncated.tolist() == [True]
+        assert step.reward.tolist() == [0]
+        assert torch.equal(step.next_obs, first)
 
 
 def test_pictures() -> None:

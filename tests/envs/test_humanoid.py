@@ -16,7 +16,6 @@ import torch
 
 from hadamard.core import checkpoint
 from hadamard.envs import MissingExtra, gl, humanoid, make
-from hadamard.envs.batch import PhysicsError
 from hadamard.envs.common import environment_seeds
 from hadamard.envs.humanoid_tasks import TASKS
 from tests.support.golden import document
@@ -200,8 +199,8 @@ def test_a_physics_error_ends_one_episode(
     other.reset()
     before = envs.step(torch.zeros(2, 19)).obs
     other.step(torch.zeros(2, 19))
-    getattr(envs._tasks[0].robot, array)[3] = value
-    with pytest.warns(UserWarning, match="environment 0: the simulation of humanoid/h1-walk is"):
+    getattr(envs.envs._tasks[0].robot, array)[3] = value
+    with pytest.warns(UserWarning, match="environment 0: the simulation is no longer"):
         step = envs.step(torch.zeros(2, 19))
     expected = other.step(torch.zeros(2, 19))
     assert step.truncated.tolist() == [True, False]
@@ -219,15 +218,21 @@ def test_a_physics_error_ends_one_episode(
 
 @needs_models
 def test_rewards_and_observations_must_be_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    robot: Any = humanoid.make_robot("h1-run", 0)
-    robot.reset()
-    monkeypatch.setattr(robot, "reward", lambda: math.nan)
-    with pytest.raises(PhysicsError, match="the reward of humanoid/h1-run is nan"):
-        robot.control(REST)
+    envs: Any = make("humanoid/h1-run", 0, 1)
+    envs.reset()
+    robot = envs.envs._tasks[0].robot
+    with monkeypatch.context() as patch:
+        patch.setattr(robot, "reward", lambda: math.nan)
+        with pytest.warns(UserWarning, match="environment 0: the reward is nan; its episode ends"):
+            assert envs.step(torch.zeros(1, 19)).truncated.all()
+    assert not envs.step(torch.zeros(1, 19)).truncated.any()
     # MuJoCo checks before each physics step, so not after the last one.
-    monkeypatch.setattr(robot, "observation", lambda: np.array([0.0, math.inf]))
-    with pytest.raises(PhysicsError, match="the simulation of humanoid/h1-run is"):
-        robot.control(REST)
+    observe = robot.observation
+    monkeypatch.setattr(robot, "observation", lambda: observe() + (robot.data.time and math.inf))
+    with pytest.warns(UserWarning, match="environment 0: the observation is not finite"):
+        step = envs.step(torch.zeros(1, 19))
+    assert step.truncated.all()
+    assert step.obs.isfinite().all()
 
 
 @needs_models
@@ -252,7 +257,7 @@ def test_pictures(task: str) -> None:
             pytest.skip(str(error))
     envs: Any = make(f"humanoid/{task}", 0, 1)
     envs.reset()
-    robot = envs._tasks[0].robot
+    robot = envs.envs._tasks[0].robot
     first = envs.render()
     assert (first.shape, first.dtype) == ((480, 640, 3), np.uint8)
 

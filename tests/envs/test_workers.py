@@ -15,7 +15,8 @@ import pytest
 
 from hadamard import envs as suites
 from hadamard.envs import make
-from hadamard.envs.workers import EnvironmentFailure, WorkerEnvs
+from hadamard.envs.common import EnvironmentFailure
+from hadamard.envs.workers import WorkerEnvs
 from tests.support.environments import check_parts, play
 
 
@@ -98,7 +99,7 @@ import os, signal
 from hadamard.envs import make
 if __name__ == "__main__":
     envs = make("probe/both", 0, 2, workers=2)
-    print(*[process.pid for process in envs._processes], flush=True)
+    print(*[process.pid for process in envs.envs._processes], flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

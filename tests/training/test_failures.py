@@ -167,8 +167,10 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
 
     def stepping(self: start.Trainer, *stopping: bool) -> Iterator[None]:
         if self.step == 240:
-            workers.extend(process.pid for process in self.envs._processes)
-            os.kill(workers[1], signal.SIGKILL)
+            processes = self.envs.envs._processes
+            workers.extend(process.pid for process in processes)
+            processes[1].kill()
+            processes[1].join()
         yield from one_step(self, *stopping)
 
     with monkeypatch.context() as patch:
@@ -176,8 +178,10 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
         result = command(*small("pqn", path, {"--train.env-workers": 2}))
     assert len(workers) == 2
     assert result.code == 1
+    newest = path / "checkpoints" / checkpoint_names(path)[-1]
     assert result.err == (
-        "hadamard: worker 1 (of 2; environments 2 to 3 of probe/both) died with exit code -9\n"
+        "hadamard: at step 240, worker 1 (of 2; environments 2 to 3 of probe/both) died with exit "
+        f"code -9; the last good checkpoint is {newest}\n"
     )
     for process in workers:
         with pytest.raises(ProcessLookupError):

@@ -65,7 +65,7 @@ def _explain(error: Exception) -> int:
 
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.core.run import RunError
-    from hadamard.envs.workers import EnvironmentFailure
+    from hadamard.envs.common import EnvironmentFailure
     from hadamard.training.trainer import Diverged
 
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -2,6 +2,8 @@
 
 A file of this folder that defines ``make`` is a suite; the other files are parts that suites
 share. A suite is imported only when it is named. Dashes in its name are underscores in the file's.
+What its environments return is checked (see ``checked.py``), so that no NaN is learned from; a
+suite sends observations to a GPU with ``common.copy_to_device``, which checks them before.
 It defines:
 
 - ``tasks()``, the names of its tasks;
@@ -31,13 +33,14 @@ import ast
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hadamard.core.types import Envs
+from hadamard.envs.checked import CheckedEnvs
 from hadamard.envs.common import environment_seeds, usable_cores
 from hadamard.text import did_you_mean, unknown
 
@@ -199,25 +202,38 @@ def make(
         workers = max(automatic, groups) if automatic else 0
     if workers < 0:
         raise ValueError(f"workers must be 0 (none) or more, got {workers}")
-    if groups != 1:
-        options: dict[str, Any] = {"training": training, "atari_reset": atari_reset}
-        return _make_groups(name, seed, num_envs, device, groups, workers, **options)
     options = _options_of(module, training=training, atari_reset=atari_reset)
+    if groups != 1:
+        return _make_groups(name, seed, num_envs, device, groups, workers, options)
+    return _make_batch(name, seed, num_envs, device, workers, options)
+
+
+def _make_batch(
+    name: str,
+    seed: int | Sequence[int],
+    num_envs: int,
+    device: torch.device | str,
+    workers: int,
+    options: Mapping[str, Any],
+    first: int = 0,
+) -> Envs:
+    """Make one batch that is checked; ``first`` is the number of its first environment."""
+    suite, _, task = name.partition("/")
+    module = _import_suite(suite)
+    label = name if options["training"] else f"{name} (greedy play)"
     if not workers:
-        envs: Envs = module.make(task, seed, num_envs, device, **options)
-        return envs
+        return CheckedEnvs(module.make(task, seed, num_envs, device, **options), label, first)
     from hadamard.envs.workers import WorkerEnvs
 
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
-    envs = WorkerEnvs(
+    envs: Envs = WorkerEnvs(
         name, seed, num_envs, device, workers=workers, options=options, preload=preload
     )
-    if not hasattr(module, "assemble"):
-        return envs
-    assembled: Envs = module.assemble(envs, device, **options)
-    return assembled
+    if hasattr(module, "assemble"):
+        envs = module.assemble(envs, device, **options)
+    return CheckedEnvs(envs, label, first)
 
 
 def make_part(name: str, seed: int | Sequence[int], num_envs: int, **options: Any) -> Envs:
@@ -241,7 +257,7 @@ def _make_groups(
     device: torch.device | str,
     groups: int,
     workers: int,
-    **options: Any,
+    options: Mapping[str, Any],
 ) -> Envs:
     """Divide environments and workers evenly among the groups."""
     from hadamard.envs.groups import GroupedEnvs
@@ -259,7 +275,7 @@ def _make_groups(
             size, processes = (n // groups + (group < n % groups) for n in (num_envs, workers))
             first = sum(batch.num_envs for batch in batches)
             group_seeds = seeds[first : first + size]
-            batches.append(make(name, group_seeds, size, device, workers=processes, **options))
+            batches.append(_make_batch(name, group_seeds, size, device, processes, options, first))
     except BaseException:
         for batch in batches:
             batch.close()

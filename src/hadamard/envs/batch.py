@@ -6,6 +6,8 @@ states are handled here.
 
 from __future__ import annotations
 
+import math
+import numbers
 import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -17,11 +19,13 @@ from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs.common import (
+    BadValue,
     RunningEpisodes,
     check_actions,
     check_num_envs,
     check_saved,
     copy_to_device,
+    is_finite,
 )
 
 
@@ -73,7 +77,7 @@ class BatchEnvs:
     def reset(self) -> Tensor:
         """Start new episodes everywhere; the generators are not reseeded."""
         for index, task in enumerate(self._tasks):
-            self._obs[index] = task.reset()
+            self._obs[index] = self._observation_of(index, task.reset())
         self._running.clear()
         self._actions = None
         return self._observation()
@@ -91,7 +95,8 @@ class BatchEnvs:
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
         for index, task in enumerate(self._tasks):
             try:
-                self._obs[index], reward[index], terminated[index] = task.step(self._actions[index])
+                result = self._check(index, task.step(self._actions[index]))
+                self._obs[index], reward[index], terminated[index] = result
             except PhysicsError as error:
                 # The last observation stands in for the successor, which is not finite.
                 truncated[index] = True
@@ -106,10 +111,10 @@ class BatchEnvs:
         final_index = final_obs = None
         if ended.size:
             final_index = torch.from_numpy(ended)
-            final_obs = copy_to_device(self._obs[ended], self.device)
+            final_obs = copy_to_device(self._obs[ended], self.device, ended)
             for index in ended.tolist():
                 episodes.append(self._running.finish(index))
-                self._obs[index] = self._tasks[index].reset()
+                self._obs[index] = self._observation_of(index, self._tasks[index].reset())
         return Step(
             obs=self._observation(),
             reward=torch.from_numpy(reward.astype(np.float32)),
@@ -120,6 +125,37 @@ class BatchEnvs:
             any_truncated=bool(truncated.any()),
             episodes=tuple(episodes),
         )
+
+    def _check(self, index: int, result: tuple[Any, Any, Any]) -> tuple[NDArray[Any], float, bool]:
+        """Return what a task's step returned, if its types and shapes are right and it is finite.
+
+        A simulation that is no longer finite is a physical accident, which ends one episode.
+        """
+        observation, reward, terminated = result
+        observation = self._observation_of(index, observation)
+        if not isinstance(reward, numbers.Real):
+            raise BadValue(index, f"a reward that is no number: {reward!r}")
+        if not isinstance(terminated, bool | np.bool_):
+            raise BadValue(index, f"a termination that is neither True nor False: {terminated!r}")
+        if not math.isfinite(reward):
+            raise PhysicsError(f"the reward is {reward}")
+        if observation.dtype.kind == "f" and not is_finite(observation):
+            raise PhysicsError("the observation is not finite")
+        return observation, float(reward), bool(terminated)
+
+    def _observation_of(self, index: int, observation: Any) -> NDArray[Any]:
+        """Return a task's observation in the type of the batch, if it can hold it."""
+        try:
+            array = np.asarray(observation)
+        except ValueError:  # nested sequences of different lengths
+            raise BadValue(index, f"an observation that is no array: {observation!r}") from None
+        dtype = self._obs.dtype
+        if array.shape != self.spec.obs_shape:
+            problem = f"an observation of shape {array.shape} instead of {self.spec.obs_shape}"
+            raise BadValue(index, problem)
+        if array.dtype != dtype and not (dtype.kind == "f" and array.dtype.kind in "fiub"):
+            raise BadValue(index, f"an observation of type {array.dtype} instead of {dtype}")
+        return array.astype(dtype, copy=False)
 
     def step(self, action: Tensor) -> Step:
         """Take one step: send, then receive."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,46 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Episode, State
+
+
+class EnvironmentFailure(RuntimeError):
+    """An environment cannot go on; the message says which and why."""
+
+
+class BadValue(Exception):
+    """One environment of a batch returned something that cannot be used."""
+
+    def __init__(self, env: int, problem: str) -> None:
+        super().__init__(env, problem)
+        self.env, self.problem = env, problem
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Return whether no value is NaN or infinite.
+
+    Examples:
+        >>> is_finite(np.array([1e30, -1e30], dtype=np.float32)), is_finite(np.array([0, np.nan]))
+        (True, False)
+    """
+    # With such a value, the sum of squares is not finite either, and takes a tenth of the time of
+    # isfinite(). It can also overflow: only then is each value looked at.
+    return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
+
+
+def check_finite(values: NDArray[Any], kind: str, environments: NDArray[Any] | None = None) -> None:
+    """Refuse values that are not finite.
+
+    Args:
+        values: The values of every environment, a row for each.
+        kind: What they are, for the error.
+        environments: The numbers of the environments, if they are not all of them.
+    """
+    if is_finite(values):
+        return
+    row, *entry = np.argwhere(~np.isfinite(values))[0].tolist()
+    env = row if environments is None else int(environments[row])
+    place = f" (entry {', '.join(map(str, entry))})" if entry else ""
+    raise BadValue(env, f"{kind} of {values[(row, *entry)]}{place}")
 
 
 def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
@@ -70,8 +111,16 @@ def check_actions(action: Tensor, num_envs: int, spec: EnvSpec) -> NDArray[Any]:
     return actions
 
 
-def copy_to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Return a copy on a device; the array may be overwritten at once."""
+def copy_to_device(
+    array: NDArray[Any], device: torch.device, environments: NDArray[Any] | None = None
+) -> Tensor:
+    """Return a copy of observations on a device; the array may be overwritten at once.
+
+    Observations that leave the CPU must be finite. ``environments`` are their numbers, if the array
+    does not hold one row of every environment.
+    """
+    if device.type != "cpu" and array.dtype.kind == "f":
+        check_finite(array, "an observation", environments)
     tensor = torch.from_numpy(array)
     if device.type == "cuda" and array.nbytes >= _PINNED_BYTES:
         # The copy from pinned memory is asynchronous; PyTorch keeps that memory until it is done.

@@ -96,21 +96,19 @@ class GymTask:
             step_seconds=float(self.environment.dt),
         )
 
-    def reset(self) -> NDArray[np.float32]:
+    def reset(self) -> NDArray[Any]:
         """Start an episode."""
-        observation, _ = self.environment.reset()
-        return np.asarray(observation, dtype=np.float32)
+        observation: NDArray[Any] = self.environment.reset()[0]
+        return observation
 
-    def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], float, bool]:
+    def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool]:
         """Take a step; Gymnasium's task decides whether it ended."""
         scaled = (self._center + self._half_range * action).astype(np.float32)
         observation, reward, terminated, _, _ = self.environment.step(scaled)
         # MuJoCo then resets the simulation, so all numbers are finite again: read its warnings.
         if self.environment.data.warning.number[self._fatal].any():
             raise PhysicsError("the simulation is no longer finite")
-        if not np.isfinite(reward):
-            raise PhysicsError(f"the reward is {reward}")
-        return np.asarray(observation, dtype=np.float32), float(reward), bool(terminated)
+        return observation, reward, terminated
 
     def state_dict(self) -> State:
         """Return the simulation and the random generator."""

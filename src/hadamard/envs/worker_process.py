@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec
+from hadamard.envs.common import BadValue
 
 STEP = b"step"
 """Command to take one step. All other commands are pickled."""
@@ -62,8 +63,8 @@ class SharedMemory:
         return SharedMemory(*(getattr(self, field.name)[environments] for field in fields(self)))
 
 
-def message(head: str | None, body: Any = None) -> bytes:
-    """Pickle a command with its argument, or an answer: a traceback or None, then the result."""
+def message(head: str | BadValue | None, body: Any = None) -> bytes:
+    """Pickle a command with its argument, or an answer: an error or None, then the result."""
     # pipe.send() would move each of a state's many small tensors to a shared file.
     return pickle.dumps((head, body), protocol=pickle.HIGHEST_PROTOCOL)
 
@@ -97,6 +98,8 @@ def run(
         _serve(pipe, name, seeds, part, options)
     except (EOFError, ConnectionError):
         return
+    except BadValue as error:
+        pipe.send_bytes(message(BadValue(part.start + error.env, error.problem), None))
     except Exception:  # whatever it is, the main process raises it
         pipe.send_bytes(message(traceback.format_exc(), None))
 

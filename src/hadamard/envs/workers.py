@@ -32,6 +32,8 @@ from torch import Tensor
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs import worker_process
 from hadamard.envs.common import (
+    BadValue,
+    EnvironmentFailure,
     check_actions,
     check_num_envs,
     check_saved,
@@ -42,10 +44,6 @@ from hadamard.envs.worker_process import STEP, UNEVENTFUL, SharedMemory, message
 
 START_TIMEOUT = 120.0
 """Seconds a worker may take to import its packages and make its environments."""
-
-
-class EnvironmentFailure(RuntimeError):
-    """A worker process died, failed or stopped answering."""
 
 
 class WorkerEnvs:
@@ -130,7 +128,7 @@ class WorkerEnvs:
         if self._step_in_flight:
             self.receive()
         self._call("reset")
-        return self._shared.obs.to(self.device, copy=True)
+        return copy_to_device(self._shared.obs.numpy(), self.device)
 
     def send(self, action: Tensor) -> None:
         """Start one step in all processes."""
@@ -156,14 +154,16 @@ class WorkerEnvs:
                 any_truncated |= worker_truncated
                 episodes += worker_episodes
         shared = self._shared
-        index = torch.tensor(ended) if ended else None
+        index = np.array(ended)
         return Step(
             obs=copy_to_device(shared.obs.numpy(), self.device),
             reward=shared.reward.clone(),
             terminated=shared.terminated.clone(),
             truncated=shared.truncated.clone(),
-            final_index=index,
-            final_obs=None if index is None else shared.final_obs[index].to(self.device),
+            final_index=torch.from_numpy(index) if ended else None,
+            final_obs=copy_to_device(shared.final_obs.numpy()[index], self.device, index)
+            if ended
+            else None,
             any_truncated=any_truncated,
             episodes=tuple(episodes),
         )
@@ -218,7 +218,9 @@ class WorkerEnvs:
         else:
             states = state["workers"]
         restored = self._call("load", states)
-        return self._shared.obs.to(self.device, copy=True) if all(restored) else None
+        if not all(restored):
+            return None
+        return copy_to_device(self._shared.obs.numpy(), self.device)
 
     def _call(self, command: str, arguments: Sequence[Any] | None = None) -> list[Any]:
         """Send every worker a command, each with its own argument, and wait for the answers."""
@@ -259,11 +261,14 @@ class WorkerEnvs:
             received = self._pipes[worker].recv_bytes()
         except (EOFError, OSError):
             process = self._processes[worker]
-            process.join(1.0)
+            process.join(self.timeout)
             raise self._failure(worker, f"died with exit code {process.exitcode}") from None
         if received == UNEVENTFUL:
             return None
         error, answer = pickle.loads(received)
+        if isinstance(error, BadValue):
+            self._finalizer()
+            raise error
         if error is not None:
             raise self._failure(worker, f"failed:\n{error}")
         return answer

@@ -17,6 +17,7 @@ from hadamard.core.config import to_dict
 from hadamard.core.run import Run
 from hadamard.core.typed import checked
 from hadamard.core.types import Episode, LearnsAhead, Metrics, State
+from hadamard.envs.common import EnvironmentFailure
 from hadamard.training import health_stream
 from hadamard.training.clock import Clock
 from hadamard.training.evaluate import evaluate
@@ -102,6 +103,10 @@ class Trainer:
             while self.step < self.spec.train.horizon or not self.settled:
                 try:
                     yield from self.one_step(stopping)
+                except EnvironmentFailure as failure:
+                    raise type(failure)(
+                        f"at step {self.step:,}, {str(failure).rstrip()}; {self._last_checkpoint()}"
+                    ) from failure
                 except (RuntimeError, ValueError):
                     self._check_finite()  # explains errors that NaN weights cause
                     raise
@@ -325,12 +330,15 @@ class Trainer:
         if problem is None:
             return
         self.run.flush()
-        saved = record.checkpoints(self.run.checkpoints)
-        last = f"the last good checkpoint is {saved[0]}" if saved else "no checkpoint was written"
         raise Diverged(
-            f"{self.algorithm} diverged: {problem} at step {self.step:,}; {last}. Try a smaller "
-            "--algo.learning-rate or another --net.activation"
+            f"{self.algorithm} diverged: {problem} at step {self.step:,}; "
+            f"{self._last_checkpoint()}. Try a smaller --algo.learning-rate or another "
+            "--net.activation"
         )
+
+    def _last_checkpoint(self) -> str:
+        saved = record.checkpoints(self.run.checkpoints)
+        return f"the last good checkpoint is {saved[0]}" if saved else "no checkpoint was written"
 
     def _finish(self) -> dict[str, Any]:
         # The checkpoint comes before the last row: a run trained further has no such row.

@@ -103,7 +103,7 @@ def _train(path: Path, job_text: str) -> int:
     if started and job.finished:
         return 0
     from hadamard.core.checkpoint import CheckpointError
-    from hadamard.envs.workers import EnvironmentFailure
+    from hadamard.envs.common import EnvironmentFailure
     from hadamard.training import start
     from hadamard.training.trainer import Diverged, Interrupted
 
