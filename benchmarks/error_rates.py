@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.statistics.difference import TASKS_TO_RESAMPLE, Unit, difference_bands
 from hadamard.report.statistics.task_scores import RunLayout
+from hadamard.report.statistics.widened_bootstrap import TASKS_TO_RESAMPLE, Unit, difference_bands
 
 FloatArray = npt.NDArray[np.float64]
 Generator = np.random.Generator

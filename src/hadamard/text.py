@@ -83,3 +83,16 @@ def count_range(counts: Iterable[int], noun: str) -> str:
     numbers = sorted(counts)
     low, high = numbers[0], numbers[-1]
     return counted(high, noun) if low == high else f"{low:,} to {high:,} {noun}s"
+
+
+def steps_words(steps: float) -> str:
+    """Write a number of steps.
+
+    Examples:
+        >>> steps_words(2_500_000), steps_words(300_000), steps_words(2_048), steps_words(250)
+        ('2.5 M', '300 k', '2,048', '250')
+    """
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if steps >= size and 100 * steps % size == 0:
+            return f"{steps / size:g} {letter}"
+    return f"{steps:,.0f}"

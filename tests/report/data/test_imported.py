@@ -47,7 +47,7 @@ def test_curves_of_other_methods_are_drawn_beside_ours(runs: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (None, "cannot be read"),
         ("method,env,step,score\n", "has no column seed: its first line must name method, env"),
@@ -57,14 +57,14 @@ def test_curves_of_other_methods_are_drawn_beside_ours(runs: Path, tmp_path: Pat
         ("method,env,seed,step,score\na,atari/Pong,0,1,2\n", "curves on atari/Pong, and the runs"),
     ],
 )
-def test_curves_that_cannot_be_used_are_told(
-    text: str | None, told: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_curves_that_cannot_be_used_are_refused(
+    text: str | None, message: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "curves.csv"
     if text is not None:
         file.write_text(text)
     assert main(["report", str(runs), "-o", str(tmp_path / "o"), "--curves", str(file)]) == 2
-    assert re.search(told, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err)
     assert main(["report", str(runs), "-o", str(tmp_path / "o.html"), "--curves", str(file)]) == 2
     assert "name a folder with -o" in capsys.readouterr().err
     assert not (tmp_path / "o.html").exists()

@@ -100,9 +100,9 @@ def test_a_report_of_packed_runs_is_that_of_the_folders(
             from_folders[name] = content.replace(
                 f"{run.path}".encode(), f"{packed_runs / run.name}.hrun".encode()
             )
-        told = f"{packed_runs / run.name}.hrun/".encode()
+        packed_path = f"{packed_runs / run.name}.hrun/".encode()
         index = from_folders["index.html"]
-        from_folders["index.html"] = index.replace(told, f"{run.name}/".encode())
+        from_folders["index.html"] = index.replace(packed_path, f"{run.name}/".encode())
     for name, content in from_files.items():
         assert content == from_folders[name], name
 
@@ -331,15 +331,15 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told_and_the_report_goes_on(
+def test_damage_is_reported_and_the_report_goes_on(
     damage: str, packed_runs: Path, tmp_path: Path
 ) -> None:
-    change, told = DAMAGES[damage]
+    change, message = DAMAGES[damage]
     sound = packed_runs / "0-plain-0.hrun"
     bad = tmp_path / "runs" / "bad.hrun"
     bad.parent.mkdir()
     bad.write_bytes(change(sound.read_bytes()))
-    with pytest.raises(RunError, match=told) as error:
+    with pytest.raises(RunError, match=message) as error:
         load([bad])
     assert str(error.value).startswith(str(bad))
     assert "leave the file out" in str(error.value)
@@ -393,7 +393,7 @@ def test_a_stream_that_is_a_link_is_not_followed(stream: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         ("algorithm", 7, "config.json cannot be used: algorithm is 7, not a text"),
         ("versions", {"a": 1}, "versions.a is 1, not a text"),
@@ -402,12 +402,12 @@ def test_a_stream_that_is_a_link_is_not_followed(stream: str, tmp_path: Path) ->
     ],
 )
 def test_a_config_of_wrong_types_is_refused(
-    field: str, value: Any, told: str, tmp_path: Path
+    field: str, value: Any, message: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "a")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, field: value}))
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         load([run])
 
 
@@ -419,7 +419,7 @@ def test_a_damaged_summary_leaves_a_run_unfinished(tmp_path: Path) -> None:
     assert data.troubles == [f"{run / 'DONE'} is damaged, so the run counts as unfinished"]
 
 
-def test_a_run_that_is_there_twice_is_one_run(runs: Path, packed_runs: Path) -> None:
+def test_copies_of_a_run_are_one_run(runs: Path, packed_runs: Path) -> None:
     folder, file = runs / "dqn" / "0-plain-0", packed_runs / "0-plain-0.hrun"
     (run,), troubles = gather([folder, file, file])
     assert (run.path, len(troubles)) == (folder, 1)
@@ -438,9 +438,9 @@ def test_protocols_are_told_apart(tmp_path: Path) -> None:
             config = json.loads((run / "config.json").read_text())
             protocol = {"protocol": 1 if seed < 2 else 2}
             (run / "config.json").write_text(json.dumps({**config, **protocol}))
-    found = load([tmp_path / "runs"])
-    assert sorted(run.protocol for run in found) == [1] * 4 + [2] * 4
-    (section,) = sections(found)
+    loaded = load([tmp_path / "runs"])
+    assert sorted(run.protocol for run in loaded) == [1] * 4 + [2] * 4
+    (section,) = sections(loaded)
     pairs = {v.label: (len(v.runs), section.baseline(v)) for v in section.variants}
     assert {label: (count, base and base.label) for label, (count, base) in pairs.items()} == {
         "tanh, protocol 1": (2, None),
@@ -448,7 +448,7 @@ def test_protocols_are_told_apart(tmp_path: Path) -> None:
         "tanh + HR, protocol 1": (2, "tanh, protocol 1"),
         "tanh + HR, protocol 2": (2, "tanh, protocol 2"),
     }
-    page = write_report(tmp_path / "out", found, "Mixed").read_text()
+    page = write_report(tmp_path / "out", loaded, "Mixed").read_text()
     assert (
         "The runs are of 2 versions of the training protocol (4 runs of version 1, 4 runs of "
         "version 2): their numbers do not compare" in page
@@ -462,9 +462,9 @@ def test_protocols_are_told_apart(tmp_path: Path) -> None:
 def test_kinds_of_scores_are_told_apart(tmp_path: Path) -> None:
     played_alongside(tmp_path / "runs" / "a", {500: 9.0})
     write_run(tmp_path / "runs" / "b", seed=1)
-    found = load([tmp_path / "runs"])
-    assert [run.label for run in found] == [
+    loaded = load([tmp_path / "runs"])
+    assert [run.label for run in loaded] == [
         "tanh, scored by greedy games", "tanh, scored by training episodes",
     ]  # fmt: skip
-    page = write_report(tmp_path / "out", found, "Kinds").read_text()
+    page = write_report(tmp_path / "out", loaded, "Kinds").read_text()
     assert "variants are scored by different games (greedy games, training episodes)" in page

@@ -39,7 +39,7 @@ def test_fast_and_slow_reading_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("not JSON", "line 3 of "),
         ('{"step": 150, "env": 0, "sco\x00\x00', "line 3 of "),
@@ -49,7 +49,7 @@ def test_fast_and_slow_reading_agree(tmp_path: Path) -> None:
         ('{"step": 150, "score": "high"}', "has something else than numbers"),
     ],
 )
-def test_a_damaged_row_is_told_and_left_out(tmp_path: Path, line: str, told: str) -> None:
+def test_a_damaged_row_is_reported_and_left_out(tmp_path: Path, line: str, message: str) -> None:
     folder = write_run(tmp_path / "a", score=2.0)
     write_run(tmp_path / "b", seed=1, score=2.0)
     lines = (folder / "episodes.jsonl").read_text().splitlines()
@@ -57,7 +57,7 @@ def test_a_damaged_row_is_told_and_left_out(tmp_path: Path, line: str, told: str
     runs, troubles = gather([tmp_path])
     assert not troubles
     (damaged,) = (run for run in runs if run.troubles)
-    assert told in damaged.troubles[0]
+    assert message in damaged.troubles[0]
     assert damaged.episodes == 10
     assert damaged.final("score") == 2
     with pytest.raises(RunError, match="episodes.jsonl"):

@@ -145,6 +145,6 @@ def test_a_row_names_the_representation(tmp_path: Path) -> None:
         row = {"step": 10, "threshold": 20.0, "delta": 0.01, "observations": 64, "layers": layers}
         (run / "health.jsonl").write_text(json.dumps({**row, **named}) + "\n")
     for name, layer, dormant in (("named", "first", 0.25), ("older", "second", 0.75)):
-        (found,) = load([tmp_path / name])
-        assert found.representation == layer
-        assert found.final("dormant_fraction") == dormant
+        (run,) = load([tmp_path / name])
+        assert run.representation == layer
+        assert run.final("dormant_fraction") == dormant

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hadamard.report.statistics.difference import Unit, difference, difference_bands, level
+from hadamard.report.statistics.difference import difference, level
 from hadamard.report.statistics.estimates import student_t
 from hadamard.report.statistics.judgement import judge_direction
 from hadamard.report.statistics.task_scores import RunLayout
+from hadamard.report.statistics.widened_bootstrap import Unit, difference_bands
 from tests.support.arrays import rng
 
 
@@ -77,10 +78,10 @@ def test_a_drawn_task_contributes_both_sides() -> None:
     assert value == low == high == pytest.approx(3)
     # Unequal gains are uncertain, with one seed as with several equal ones.
     gains = np.arange(7.0)[:, None]
-    one = difference(theirs + gains, theirs, rng=rng()).estimate
+    single = difference(theirs + gains, theirs, rng=rng()).estimate
     many = difference([[x] * 3 for x in (theirs + gains).ravel()], theirs, rng=rng()).estimate
-    assert one.low < 1.5 < 4.5 < one.high
-    assert many == pytest.approx(one, rel=0.1)
+    assert single.low < 1.5 < 4.5 < single.high
+    assert many == pytest.approx(single, rel=0.1)
 
 
 def test_percent_and_points_have_the_same_sign() -> None:

@@ -24,7 +24,8 @@ from hadamard.report.pages.tables import Table, estimate_text
 from hadamard.report.statistics import normalize
 from hadamard.report.statistics.aggregates import AGGREGATES
 from hadamard.report.statistics.estimates import Band, Estimate
-from hadamard.report.statistics.panel import SCORE, PanelRuns
+from hadamard.report.statistics.panel import PanelRuns
+from hadamard.report.statistics.run_values import SCORE
 from hadamard.text import count_range, counted
 
 if TYPE_CHECKING:

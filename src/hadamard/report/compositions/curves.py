@@ -20,7 +20,7 @@ from hadamard.report.draw import charts
 from hadamard.report.draw.charts import Chart
 from hadamard.report.statistics.aggregates import AGGREGATES
 from hadamard.report.statistics.estimates import Band
-from hadamard.report.statistics.panel import SCORE
+from hadamard.report.statistics.run_values import SCORE
 
 _CELL = (3.1, 2.5)
 

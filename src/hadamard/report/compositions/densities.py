@@ -10,7 +10,8 @@ from hadamard.report.compositions import Composed, Drawing, numbers_table
 from hadamard.report.data.kde_grid import KdeGrid
 from hadamard.report.data.run_data import RunData
 from hadamard.report.draw.figures import add_footer, draw_densities, new_figure
-from hadamard.report.statistics.panel import PanelRuns, steps_words
+from hadamard.report.statistics.panel import PanelRuns
+from hadamard.text import steps_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

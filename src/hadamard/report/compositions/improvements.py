@@ -14,7 +14,7 @@ from hadamard.report.draw.figures import add_footer, new_figure, variant_style
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics.difference import Difference, difference
 from hadamard.report.statistics.estimates import report_generator
-from hadamard.report.statistics.panel import SCORE
+from hadamard.report.statistics.run_values import SCORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

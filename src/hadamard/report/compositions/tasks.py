@@ -16,7 +16,9 @@ from hadamard.report.draw.charts import Chart
 from hadamard.report.draw.figures import VariantStyle
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics.estimates import Estimate, mean_curve
-from hadamard.report.statistics.panel import SCORE, PanelRuns, seed_band, value_at
+from hadamard.report.statistics.panel import PanelRuns
+from hadamard.report.statistics.run_values import SCORE, value_at
+from hadamard.report.statistics.shading import seed_band
 
 
 def compose(drawing: Drawing) -> Composed:

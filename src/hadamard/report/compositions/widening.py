@@ -12,7 +12,8 @@ from hadamard.report.draw.aggregates import Mark, beside_paper
 from hadamard.report.pages.tables import Table
 from hadamard.report.statistics.difference import difference
 from hadamard.report.statistics.estimates import Estimate, report_generator
-from hadamard.report.statistics.panel import SCORE, PanelRuns
+from hadamard.report.statistics.panel import PanelRuns
+from hadamard.report.statistics.run_values import SCORE
 
 _ROWS = ("Baseline", "+ HR", "+ Widen", "+ 2HR")
 # The column that the paper gives relative to its baseline.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hadamard.report.data.run_data import RunData
 from hadamard.report.measures import SCORES
 from hadamard.report.statistics.aggregates import AGGREGATES
-from hadamard.report.statistics.difference import TASKS_TO_RESAMPLE
 from hadamard.report.statistics.multi_task import COMPARISON_AGGREGATE
+from hadamard.report.statistics.widened_bootstrap import TASKS_TO_RESAMPLE
 
 DENSITIES_TEXT = (
     "Kernel densities of up to 16 neurons of {layer}, evenly spread over it. Red outlines mark "

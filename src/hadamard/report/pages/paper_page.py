@@ -19,8 +19,8 @@ from hadamard.report.pages.document import write_document
 from hadamard.report.pages.tables import Table, estimate_text
 from hadamard.report.statistics.claims import JudgedClaim, judge_claims
 from hadamard.report.statistics.judgement import Verdict
-from hadamard.report.statistics.panel import PanelRuns, steps_words
-from hadamard.text import count_range, counted
+from hadamard.report.statistics.panel import PanelRuns
+from hadamard.text import count_range, counted, steps_words
 
 _STYLE = """
 .claims td:nth-child(2), .claims td:last-child, .claims th:nth-child(2), .claims th:last-child,

@@ -32,15 +32,15 @@ def _trimmed_mean(values: FloatArray, layout: RunLayout, cut: int) -> FloatArray
     each end instead, and a run at the border counts in part.
     """
     if layout.even:
-        kept = np.sort(values, axis=-1)[..., cut : layout.total - cut]
-        return np.asarray(kept.mean(axis=-1))
+        middle = np.sort(values, axis=-1)[..., cut : layout.total - cut]
+        return np.asarray(middle.mean(axis=-1))
     order = np.argsort(values, axis=-1)
     weights = layout.weights[order]
     cumulative = np.cumsum(weights, axis=-1)
     low, high = cut / layout.total, 1 - cut / layout.total
-    kept_weights = np.clip(cumulative, low, high) - np.clip(cumulative - weights, low, high)
+    middle_weights = np.clip(cumulative, low, high) - np.clip(cumulative - weights, low, high)
     ordered = np.take_along_axis(values, order, axis=-1)
-    return np.asarray((ordered * kept_weights).sum(axis=-1) / kept_weights.sum(axis=-1))
+    return np.asarray((ordered * middle_weights).sum(axis=-1) / middle_weights.sum(axis=-1))
 
 
 def mean(values: FloatArray, layout: RunLayout) -> FloatArray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hadamard.report.data.series import FloatArray
-from hadamard.report.statistics.difference import Unit, difference, level
+from hadamard.report.statistics.difference import difference, level
 from hadamard.report.statistics.estimates import Estimate, report_generator
 from hadamard.report.statistics.judgement import (
     Judgement,
@@ -20,7 +20,9 @@ from hadamard.report.statistics.judgement import (
     judge_equality,
     judge_size,
 )
-from hadamard.report.statistics.panel import SCORE, PanelRuns, ValuesByTask
+from hadamard.report.statistics.panel import PanelRuns, ValuesByTask
+from hadamard.report.statistics.run_values import SCORE
+from hadamard.report.statistics.widened_bootstrap import Unit
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Arm, Claim, Experiment, Stated

@@ -245,11 +245,11 @@ def _combine(
             curves[label][env], finals[label][env] = curve, final
             if reason := incomparable(variants[label], variants[baseline]):
                 not_compared[label] = reason
-    kept = len(finals[baseline])
-    if kept < min_tasks:
+    task_count = len(finals[baseline])
+    if task_count < min_tasks:
         raise ValueError(
-            f"there is nothing to aggregate: {'only one task' if kept else 'no task'} has final "
-            f"scores of every variant. {' '.join(left_out)}"
+            f"there is nothing to aggregate: {'only one task' if task_count else 'no task'} has "
+            f"final scores of every variant. {' '.join(left_out)}"
         )
     points = np.linspace(0, max(budgets), _CURVE_POINTS + 1)[1:]
     if len(budgets) > 1:

@@ -1,7 +1,7 @@
 """The runs of one panel of an experiment: which of them can be compared, and their numbers.
 
 A panel is the arms of one algorithm on some tasks. `experiments.selection` assigns runs to arms;
-here their scores are normalized, and their curves put on common steps.
+this module normalizes their scores and puts their curves on common steps.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hadamard.report.data.run_data import RunData
-from hadamard.report.data.series import FloatArray, Series
+from hadamard.report.data.series import FloatArray
 from hadamard.report.measures import MEASURES
 from hadamard.report.statistics import estimates
-from hadamard.report.statistics.estimates import (
-    Band,
-    Estimate,
-    report_generator,
-    without_interval,
-)
+from hadamard.report.statistics.estimates import Band, Estimate, report_generator
 from hadamard.report.statistics.normalize import OWN_BASELINE, Scale, baseline_scale, normalize
+from hadamard.report.statistics.run_values import SCORE, measure_series, value_at
+from hadamard.report.statistics.shading import aggregated_seeds
 from hadamard.report.statistics.task_scores import finite
-from hadamard.text import counted
+from hadamard.text import counted, steps_words
 
 if TYPE_CHECKING:
     from hadamard.experiments.paper import Panel
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 CURVE_POINTS = 100
 """The most points of an aggregated curve."""
 CURVE_RESAMPLES = 300
-SCORE = "score"
 
 ValuesByTask = dict[str, FloatArray]
 
@@ -115,7 +111,7 @@ class PanelRuns:
         scales = {}
         for task in self.tasks:
             curves = [
-                _up_to(run.score_series(), self.end).values
+                run.score_series().until(self.end).values
                 for run in self.complete.get(yardstick, {}).get(task, [])
             ]
             try:
@@ -167,14 +163,14 @@ class PanelRuns:
     def steps(self, measure: str, tasks: Sequence[str]) -> FloatArray:
         """Return the steps at which the curves of a measure have values, `CURVE_POINTS` at most."""
         steps_by_run = [
-            _up_to(_series(run, measure), self.end).steps
+            measure_series(run, measure).until(self.end).steps
             for label in self.shown_labels
             for task in tasks
             for run in self.complete[label][task]
         ]
         steps = np.unique(np.concatenate(steps_by_run)) if steps_by_run else np.empty(0)
-        kept = np.linspace(0, len(steps) - 1, min(len(steps), CURVE_POINTS)).round()
-        return np.asarray(steps[kept.astype(np.int64)], dtype=np.float64)
+        chosen = np.linspace(0, len(steps) - 1, min(len(steps), CURVE_POINTS)).round()
+        return np.asarray(steps[chosen.astype(np.int64)], dtype=np.float64)
 
     def curves(self, measure: str) -> tuple[FloatArray, dict[str, ValuesByTask]]:
         """Return steps, and a measure over training by arm and task, each (runs, steps)."""
@@ -183,7 +179,9 @@ class PanelRuns:
         by_arm: dict[str, ValuesByTask] = {label: {} for label in self.shown_labels}
         for label in self.shown_labels:
             for task in tasks:
-                curves = [_series(run, measure).latest(steps) for run in self.complete[label][task]]
+                curves = [
+                    measure_series(run, measure).latest(steps) for run in self.complete[label][task]
+                ]
                 normalized = self._normalized(np.array(curves), measure, task)
                 assert normalized is not None
                 by_arm[label][task] = normalized
@@ -215,7 +213,7 @@ class PanelRuns:
                     curves[label], aggregation, rng=report_generator(), resamples=CURVE_RESAMPLES
                 )
             else:
-                bands[label] = _aggregated_seeds(curves[label], aggregation, shading)
+                bands[label] = aggregated_seeds(curves[label], aggregation, shading)
         return steps, bands
 
     def caveats(self, measures: Sequence[str] = (SCORE,)) -> list[str]:
@@ -267,80 +265,3 @@ class PanelRuns:
         if fewest < self.panel.seeds:
             return [f"{fewest} of {self.panel.seeds} seeds."]
         return []
-
-
-def _series(run: RunData, measure: str) -> Series:
-    """Return a measure of a run over training."""
-    if measure == SCORE:
-        return run.score_series()
-    if measure == "dormant_excess":
-        live, dormant = run.health["live_contribution"], run.health["dormant_contribution"]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return Series(run.health_steps, (dormant - live) / live).finite()
-    return Series(run.health_steps, run.health[measure]).finite()
-
-
-def value_at(run: RunData, measure: str, step: float) -> float:
-    """Return the value that a measure of a run had at a step."""
-    if measure == "steps_per_second":
-        return run.steps_per_second
-    if measure == SCORE and run.finished and run.horizon <= step:
-        return run.final("score")  # exact; the series only has some points along the budget
-    series = _up_to(_series(run, measure), step)
-    return float(series.values[-1]) if series.values.size else float("nan")
-
-
-def _up_to(series: Series, step: float) -> Series:
-    kept = series.steps <= step
-    return Series(series.steps[kept], series.values[kept])
-
-
-def _aggregated_seeds(curves: Mapping[str, FloatArray], aggregation: str, shading: str) -> Band:
-    """Aggregate each seed over tasks; return the mean over seeds with its shading."""
-    count = min(len(values) for values in curves.values())
-    per_seed = np.array(
-        [
-            estimates.aggregate_curve(
-                {task: values[seed : seed + 1] for task, values in curves.items()},
-                aggregation,
-                rng=report_generator(),
-                resamples=1,
-            ).value
-            for seed in range(count)
-        ]
-    )
-    return seed_band(per_seed, shading)
-
-
-def seed_band(values: FloatArray, shading: str) -> Band:
-    """Return the mean over seeds of (seeds, steps), with its shading.
-
-    There is no mean at steps where a seed has no value.
-
-    Examples:
-        >>> band = seed_band(np.array([[1.0], [3.0]]), "deviation")
-        >>> float(band.value[0]), round(float(band.high[0]), 2)
-        (2.0, 3.41)
-    """
-    if shading == "interval":
-        return estimates.mean_curve(values)
-    mean = values.mean(axis=0)
-    if len(values) < 2:
-        return without_interval(mean)
-    half_width = values.std(axis=0, ddof=1)
-    if shading == "error":
-        half_width = half_width / np.sqrt(len(values))
-    return Band(mean, mean - half_width, mean + half_width)
-
-
-def steps_words(steps: float) -> str:
-    """Write a number of steps.
-
-    Examples:
-        >>> steps_words(2_500_000), steps_words(300_000), steps_words(2_048), steps_words(250)
-        ('2.5 M', '300 k', '2,048', '250')
-    """
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if steps >= size and 100 * steps % size == 0:
-            return f"{steps / size:g} {letter}"
-    return f"{steps:,.0f}"
