@@ -1,0 +1,34 @@
+"""The tests that the page of promises names are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.support.pages import DOCS, section, table
+from tests.support.paths import ROOT
+
+PAGE = DOCS / "reliability.md"
+NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE.read_text())))
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED, ids="::".join)
+def test_a_test_that_is_named_is_there(file: str, test: str) -> None:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_promise_names_a_test() -> None:
+    promises = section(PAGE, "What is promised").split("\n- ")[1:]
+    assert len(promises) > 8
+    for promise in promises:
+        assert re.search(r"`[\w/]+\.py::test_\w+`", promise), promise
+
+
+def test_every_scenario_names_a_test_or_says_that_there_is_none() -> None:
+    rows = table(section(PAGE, "The scenarios"), "scenario")
+    assert len([scenario for scenario, _ in rows if scenario]) == 20
+    for scenario, test in rows:
+        assert re.fullmatch(r"[\w/]+\.py::test_\w+", test) or "none yet" in test, scenario
