@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hadamard
+from tests.support.pages import DOCS, table
 
 SOURCE = Path(hadamard.__file__).parent
 CORE = {"torch", "numpy", "hadamard"}
@@ -21,14 +23,14 @@ def imports(path: Path, everywhere: bool) -> set[str]:
     """Modules a file imports; at module level only, or inside functions too."""
     tree = ast.parse(path.read_text())
     nodes = ast.walk(tree) if everywhere else ast.iter_child_nodes(tree)
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+            modules.add(node.module)
+            modules.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return modules
 
 
 def is_module(name: str) -> bool:
@@ -84,6 +86,14 @@ def test_imports_go_one_way(room: str) -> None:
         modules = {m for m in imports(path, everywhere=True) if is_module(m)}
         permitted = {m for name in allowed for m in inside(f"hadamard.{name}", modules)}
         assert modules - permitted == set(), path
+
+
+def test_the_directions_are_those_of_the_architecture() -> None:
+    stated = {
+        room: tuple(re.findall(r"[\w.]+", rooms.replace("nothing", "")))
+        for room, rooms in table((DOCS / "architecture.md").read_text(), "room")
+    }
+    assert stated == MAY_IMPORT
 
 
 def test_health_meets_the_report_in_one_file() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hadamard
-from tests.support.pages import PAGES, name
+from tests.support.pages import DOCS, PAGES, name, table
 from tests.support.paths import ROOT
 
 SOURCE = Path(hadamard.__file__).parent
@@ -27,6 +27,14 @@ def test_files_named_are_there(page: Path) -> None:
     for path in in_code(page) - {path for path in in_code(page) if path.endswith("/x.py")}:
         places = (ROOT / path, SOURCE / path, ROOT / "benchmarks" / path)
         assert any(place.exists() for place in places), f"{page.name} names {path}"
+
+
+def test_a_stop_of_the_walk_names_one_file() -> None:
+    walk = DOCS / "walkthrough.md"
+    stops = [row[0] for part in walk.read_text().split("\n## ") for row in table(part, "stop")]
+    assert len(stops) > 30
+    for stop in stops:
+        assert (SOURCE / stop).is_file(), stop
 
 
 def test_the_rooms_of_the_architecture_are_the_folders() -> None:

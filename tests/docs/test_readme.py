@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import PAGES, blocks, name
+from tests.support.pages import DOCS, PAGES, blocks, name
+from tests.support.paths import ROOT
 
 
 def close(shown: str, printed: str) -> bool:
@@ -38,6 +39,15 @@ def test_snippets_run_and_print_what_is_shown(
             printed = capsys.readouterr().out
         elif language == "text":
             assert close(text, printed), f"{page.name} shows:\n{text}\nbut it prints:\n{printed}"
+
+
+def test_the_home_shows_the_first_screen_of_the_readme() -> None:
+    readme, home = (
+        path.read_text().partition("# Hadamard\n")[2].partition("## Install")[0]
+        for path in (ROOT / "README.md", DOCS / "index.md")
+    )
+    assert readme.count("![") == 1
+    assert readme.replace("](docs/", "](") == home
 
 
 def test_a_stale_number_would_be_noticed() -> None:

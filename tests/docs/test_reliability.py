@@ -1,0 +1,39 @@
+"""The tests that the page of promises names are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.support.pages import DOCS, section, table
+from tests.support.paths import ROOT
+
+PAGE = DOCS / "reliability.md"
+
+
+def defined_tests(path: Path) -> set[str]:
+    """The tests that a file defines."""
+    tree = ast.parse(path.read_text())
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = set(re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE.read_text()))
+    assert len(named) > 20
+    for file, test in named:
+        assert test in defined_tests(ROOT / "tests" / file), f"{file}::{test}"
+
+
+def test_every_promise_names_a_test() -> None:
+    promises = section(PAGE, "What is promised").split("\n- ")[1:]
+    assert len(promises) > 8
+    for promise in promises:
+        assert re.search(r"`[\w/]+\.py::test_\w+`", promise), promise
+
+
+def test_every_scenario_names_a_test_or_says_that_there_is_none() -> None:
+    rows = table(section(PAGE, "The scenarios"), "scenario")
+    assert len([scenario for scenario, _ in rows if scenario]) == 20
+    for scenario, test in rows:
+        assert re.fullmatch(r"[\w/]+\.py::test_\w+", test) or "none yet" in test, scenario
