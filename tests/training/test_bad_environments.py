@@ -12,7 +12,7 @@ import torch
 from hadamard import cli
 from hadamard.core.types import Step
 from hadamard.envs.probe import ProbeEnvs
-from tests.support.commands import Command, kept, small
+from tests.support.commands import Command, checkpoint_names, small
 from tests.support.resume import STREAMS, assert_same_run, words
 
 ENVS = {"dqn": "probe/both", "ppo": "probe/both", "simbav2": "probe/track"}
@@ -106,9 +106,9 @@ def test_nothing_of_a_bad_step_is_kept(
     assert said.code == 1
     assert said.err == (
         f"hadamard: at step {step}, environment {env} of {ENVS[algorithm]} returned {problem}; "
-        f"the last good checkpoint is {path / 'checkpoints' / kept(path)[-1]}\n"
+        f"the last good checkpoint is {path / 'checkpoints' / checkpoint_names(path)[-1]}\n"
     )
-    assert len(kept(path)) == 2
+    assert len(checkpoint_names(path)) == 2
     for stream in STREAMS:
         if (rows := path / f"{stream}.jsonl").exists():
             assert not {"NaN", "Infinity"} & set(rows.read_text().replace(",", " ").split()), stream
