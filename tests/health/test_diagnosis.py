@@ -176,6 +176,33 @@ def test_bad_networks_and_choices_are_refused() -> None:
         diagnose(sick_network(), x)["x"]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_torchscript_modules_are_refused() -> None:
+    x = torch.randn(10, 6)
+    for compiled in (torch.jit.script(sick_network()), torch.jit.trace(sick_network().eval(), x)):
+        with pytest.raises(TypeError, match="the model is a TorchScript module.*: diagnose the"):
+            diagnose(compiled, x)
+        mixed = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), compiled)
+        with pytest.raises(TypeError, match=r"^'2' is a TorchScript module.*before torch.jit"):
+            diagnose(mixed, x)
+
+
+def test_complex_activations_are_refused_and_complex_weights_are_not_looked_at() -> None:
+    net = nn.Sequential(nn.Linear(6, 8, dtype=torch.complex64), nn.Tanh())
+    x = torch.randn(10, 6, dtype=torch.complex64)
+    message = r"the activations of 1 must be real, got torch.complex64: .*\.abs\(\).*mark\(\)"
+    with pytest.raises(TypeError, match=message):
+        diagnose(net, x)
+    with pytest.raises(TypeError, match=r"Linear has complex weights \(torch.complex64\)"):
+        hidden_bias(torch.randn(10, 6), net[0], torch.ones(6).bool())
+
+    class Magnitude(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.abs()
+
+    assert diagnose(nn.Sequential(*net, health.mark(Magnitude())), x)["2"].neurons == 8
+
+
 def test_the_report_prints_and_serializes() -> None:
     report = diagnose(sick_network(), 2 * torch.randn(300, 6))
     text = str(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,6 +68,63 @@ def test_a_failing_mirror_does_not_stop_training(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="TensorBoard is off from step 2: disk full"):
         train_for(4, every=2, path=path, tensorboard=Broken())
     assert len(path.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("closing_fails", [False, True])
+def test_a_tensorboard_that_failed_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing_fails: bool
+) -> None:
+    pytest.importorskip("tensorboard")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monitor = Monitor(sick_network(), every=1, path=None, tensorboard=tmp_path)
+    writer = monitor._writer
+    close = writer.close
+    monkeypatch.setattr(writer, "add_scalar", fail)
+    if closing_fails:
+        monkeypatch.setattr(writer, "close", lambda: (close(), fail()))
+    with pytest.warns(UserWarning, match="TensorBoard") as caught:
+        monitor.step(torch.randn(20, 6))
+    assert writer.all_writers is None  # closed
+    messages = [str(warning.message) for warning in caught]
+    assert messages[-1] == "TensorBoard is off from step 1: disk full"
+    assert messages[:-1] == ["TensorBoard's file may be incomplete: disk full"] * closing_fails
+    assert monitor.step(torch.randn(20, 6)) is not None
+
+
+def test_a_monitor_that_cannot_open_its_file_closes_tensorboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    writers: list[Any] = []
+
+    class Writer(tensorboard.SummaryWriter):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            writers.append(self)
+
+    monkeypatch.setattr(tensorboard, "SummaryWriter", Writer)
+    with pytest.raises(IsADirectoryError):
+        Monitor(sick_network(), path=tmp_path, tensorboard=tmp_path / "tb")
+    assert [writer.all_writers for writer in writers] == [None]
+
+
+def test_a_writer_of_the_caller_is_left_open() -> None:
+    class Writer:
+        closed = False
+
+        def add_scalar(self, *_: object) -> None:
+            raise OSError("disk full")
+
+        def close(self) -> None:
+            self.closed = True
+
+    writer = Writer()
+    with pytest.warns(UserWarning, match="TensorBoard is off from step 1: disk full"):
+        train_for(1, every=1, path=None, tensorboard=writer)
+    assert not writer.closed
 
 
 def test_monitor_refuses_bad_arguments() -> None:

@@ -155,6 +155,24 @@ def test_wrong_arguments(arguments, error, message):
     refused(mlp(3, 4, 1), message, error, **arguments)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_torchscript_modules_are_refused():
+    x = torch.zeros(2, 3)
+    for compiled in (torch.jit.script(mlp(3, 3, 3)), torch.jit.trace(mlp(3, 3, 3), x)):
+        with pytest.raises(TypeError, match="the model is a TorchScript module.*: convert the net"):
+            hadamardize(compiled)
+        mixed = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), compiled)
+        refused(mixed, r"^'2' is a TorchScript module.*before torch\.jit\.script", TypeError)
+
+
+def test_complex_weights_are_refused():
+    net = nn.Sequential(nn.Linear(3, 4, dtype=torch.complex64), nn.Tanh(), *mlp(4, 4, 2))
+    refused(net, r"0: it has complex weights; use a real layer.*view_as_real", where="0")
+    conversion = hadamardize(net)
+    assert names(conversion) == ["2"]
+    assert "complex weights" in conversion.skipped["0"]
+
+
 def test_wrong_model():
     with pytest.raises(TypeError, match=r"model must be an nn\.Module, got str"):
         hadamardize("policy")  # type: ignore[arg-type]

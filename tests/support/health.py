@@ -35,6 +35,7 @@ BAD_ACTIVATIONS = {
     "empty batch": (torch.zeros(0, 4), ValueError, "batch of at least 2 observations, got 0"),
     "batch of 1": (torch.zeros(1, 4), ValueError, "batch of at least 2 observations, got 1"),
     "no neurons": (torch.zeros(4, 0), ValueError, r"empty: shape \(4, 0\)"),
+    "complex": (torch.zeros(4, 4).cfloat(), TypeError, r"must be real, got torch.complex64: .*abs"),
     "integers": (torch.zeros(4, 4).int(), TypeError, r"got torch.int32; convert with .float\(\)"),
     "wrong rank": (torch.zeros(4), ValueError, r"at least 2 dimensions .* got shape \(4,\)"),
     "numpy": (np.zeros((4, 4)), TypeError, "torch.Tensor, got ndarray"),

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.health.samples import as_samples, resolve_feature_dim
-
-AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+from hadamard.modules import AFFINE
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +80,11 @@ def hidden_bias(
         raise TypeError(
             f"next_layer must be linear or convolutional, got {type(next_layer).__name__}: the "
             "hidden bias is defined for the affine map after the representation"
+        )
+    if layer.weight.is_complex():
+        raise TypeError(
+            f"{type(layer).__name__} has complex weights ({layer.weight.dtype}): the hidden bias "
+            "is defined for real ones"
         )
     as_samples(activations, feature_dim=feature_dim)  # raises an error for NaN
     is_dormant = _expand(mask, activations, feature_dim)

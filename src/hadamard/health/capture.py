@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hadamard.health.bias import AFFINE
 from hadamard.health.dormant import Kind
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
 from hadamard.health.selection import LayerChoice, choose_modules, dormancy_rule
+from hadamard.modules import AFFINE
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held while a network runs: the stance of torch.compile is one for all threads."""

@@ -19,6 +19,7 @@ from hadamard.health.dormant import THRESHOLD, dormant
 from hadamard.health.rank import effective_rank
 from hadamard.health.samples import Positions, as_samples
 from hadamard.health.selection import LayerChoice
+from hadamard.modules import refuse_torchscript
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,6 +189,7 @@ def diagnose(
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     # A compiled network is diagnosed as the network it was compiled from.
     target = getattr(model, "_orig_mod", model)
+    refuse_torchscript(target, "diagnose")
     if forward is None and type(target).forward is nn.Module.forward:
         raise ValueError(
             f"{type(target).__name__} defines no forward(): pass the function to run, for example "

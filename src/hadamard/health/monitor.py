@@ -53,8 +53,12 @@ class Monitor:
         self._writer, self._owns_writer = _tensorboard_writer(tensorboard)
         self._file = None
         if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed in close()
+            except OSError:
+                self._close_writer()
+                raise
 
     def step(self, inputs: Any, step: int | None = None) -> Diagnosis | None:
         """Count one training step; return a diagnosis if one is due, else None.
@@ -83,17 +87,24 @@ class Monitor:
                             self._writer.add_scalar(f"{layer.name}/{metric}", value, self.steps)
             except Exception as error:
                 # Training continues: the JSONL file has all that TensorBoard shows.
+                self._close_writer()
                 warnings.warn(f"TensorBoard is off from step {self.steps}: {error}", stacklevel=3)
-                self._writer = None
 
     def close(self) -> None:
         """Close the file, and the TensorBoard writer if this monitor opened it."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        if self._writer is not None and self._owns_writer:
-            self._writer.close()
-        self._writer = None
+        self._close_writer()
+
+    def _close_writer(self) -> None:
+        """Close the TensorBoard writer if this monitor opened it, and use none from here on."""
+        writer, self._writer = self._writer, None
+        if writer is not None and self._owns_writer:
+            try:
+                writer.close()
+            except Exception as error:
+                warnings.warn(f"TensorBoard's file may be incomplete: {error}", stacklevel=3)
 
     def __enter__(self) -> Self:
         return self

@@ -38,6 +38,11 @@ def as_samples(
             f"{label} must be a torch.Tensor, got {type(activations).__name__}; "
             "convert with torch.as_tensor(...)"
         )
+    if activations.is_complex():
+        raise TypeError(
+            f"{label} must be real, got {activations.dtype}: measure the real part (.real) or the "
+            "absolute value (.abs()); in a network, mark() a module that returns it"
+        )
     if not activations.is_floating_point():
         raise TypeError(
             f"{label} must be floating point, got {activations.dtype}; convert with .float()"

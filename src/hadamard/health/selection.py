@@ -9,19 +9,13 @@ from typing import TypeVar
 from torch import nn
 
 from hadamard.health.dormant import Kind
+from hadamard.modules import NOT_HIDDEN
 from hadamard.text import did_you_mean
 
 M = TypeVar("M", bound=nn.Module)
 LayerChoice = str | Sequence[str] | Callable[[str, nn.Module], bool]
 
 _MARK = "_hadamard_representation"
-_NOT_HIDDEN = (
-    nn.MultiheadAttention,
-    nn.Softmax,
-    nn.Softmax2d,
-    nn.Softmin,
-    nn.LogSoftmax,
-)
 _ZERO_FOR_NEGATIVE_INPUTS = (nn.ReLU, nn.ReLU6, nn.Threshold)
 
 
@@ -54,7 +48,7 @@ def is_activation(module: nn.Module) -> bool:
     """Say whether a module is an activation or ends in one (as a Hadamard layer does)."""
     if hasattr(module, "dormancy_kind"):
         return True
-    return type(module).__module__ == nn.ReLU.__module__ and not isinstance(module, _NOT_HIDDEN)
+    return type(module).__module__ == nn.ReLU.__module__ and not isinstance(module, NOT_HIDDEN)
 
 
 def choose_modules(

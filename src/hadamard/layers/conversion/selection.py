@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torch import nn
 
-from hadamard.layers.conversion.tracing import AFFINE, TracedLayer, TracedNetwork
+from hadamard.layers.conversion.tracing import TracedLayer, TracedNetwork
+from hadamard.modules import AFFINE
 from hadamard.text import did_you_mean
 
 Where = str | Iterable[str] | Callable[[str, nn.Module], bool]

@@ -23,14 +23,13 @@ from hadamard.layers.conv import Conv2d
 from hadamard.layers.fused import FusedHadamard
 from hadamard.layers.hadamard import Hadamard
 from hadamard.layers.norm import BranchNorm
+from hadamard.modules import AFFINE, NOT_HIDDEN
 
 Affine = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
-AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORM = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, BranchNorm)
-_NOT_HIDDEN = {"MultiheadAttention", "Softmax", "Softmax2d", "Softmin", "LogSoftmax"}
 _STANDARD = [getattr(activation_modules, name) for name in activation_modules.__all__]
-_ACTIVATION = (*(cls for cls in _STANDARD if cls.__name__ not in _NOT_HIDDEN), Function)
+_ACTIVATION = (*(cls for cls in _STANDARD if not issubclass(cls, NOT_HIDDEN)), Function)
 # The module that does the same as F.leaky_relu, torch.tanh or x.relu_(), by the function's name.
 _FUNCTIONAL = {cls.__name__.lower(): cls.__name__ for cls in _ACTIVATION[:-1]}
 _OPAQUE = (Hadamard, FusedHadamard, nn.MultiheadAttention)
@@ -232,6 +231,11 @@ class TracedNetwork:
         lazy = isinstance(part, LazyModuleMixin) and part.has_uninitialized_params()
         if lazy or any(parameter.is_meta for parameter in part.parameters()):
             return f"{subject} has no weights yet; run a forward pass first"
+        if any(parameter.is_complex() for parameter in part.parameters()):
+            return (
+                f"{subject} has complex weights; use a real layer, with real and imaginary parts "
+                "as separate features (torch.view_as_real)"
+            )
         plain_weight = (nn.Parameter, type(None))
         if is_parametrized(part) or not isinstance(getattr(part, "weight", None), plain_weight):
             return f"{subject} is parametrized; convert first, then parametrize"

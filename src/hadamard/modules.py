@@ -1,0 +1,24 @@
+"""Kinds of PyTorch's modules, which the conversion and the diagnosis both tell apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+NOT_HIDDEN = (nn.MultiheadAttention, nn.Softmax, nn.Softmax2d, nn.Softmin, nn.LogSoftmax)
+"""Modules that PyTorch lists among the activations, but whose outputs are no hidden units."""
+
+
+def refuse_torchscript(network: nn.Module, verb: str) -> None:
+    """Raise an error that names a TorchScript module: its modules are not Python's.
+
+    Examples:
+        >>> refuse_torchscript(nn.Linear(2, 2), "convert")
+    """
+    for name, module in network.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{repr(name) if name else 'the model'} is a TorchScript module, whose layers "
+                f"cannot be reached: {verb} the network before torch.jit.script or torch.jit.trace"
+            )
