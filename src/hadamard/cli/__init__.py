@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
+import importlib.util
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from hadamard.cli import output
 from hadamard.cli.common import WRONG, UserError
-from hadamard.core import renamed
+from hadamard.core import renamed, stopping
 from hadamard.text import unknown
 
 _COMMANDS = {
@@ -32,7 +33,31 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    with stopping.stop_at_once():
+        return _run_until_stopped(sys.argv[1:] if arguments is None else arguments)
+
+
+def program() -> NoReturn:
+    """Run the command of this process and end it; signals are handled to the very end."""
+    with stopping.stop_at_once(restore=False):
+        output.outlive_readers()
+        sys.exit(_run_until_stopped(sys.argv[1:]))
+
+
+def _run_until_stopped(words: Sequence[str]) -> int:
+    try:
+        try:
+            return _run(words)
+        finally:
+            stopping.ignore_signals()
+    except stopping.Stopped as stop:
+        stopping.ignore_signals()
+        resumes = "train" in words[:1] and any(word.startswith("--resume") for word in words)
+        code = stopping.INTERRUPTED if resumes else stop.exit_code
+        return _fail("stopped: nothing to save", code)
+
+
+def _run(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -45,17 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = renamed.command(words[0])
     if command not in _COMMANDS:
         return _fail(unknown("command", command, _COMMANDS))
+    if importlib.util.find_spec("tyro") is None:
+        return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
     rest = renamed.words(command, words[1:])
     try:
         code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
         return code
-    except BrokenPipeError:
-        # The reader (head, a pager) has closed the pipe; the interpreter must not flush into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (UserError, ValueError, ImportError, OSError, RuntimeError) as error:
         return _explain(error)
     except KeyboardInterrupt:
+        stopping.ignore_signals()
         return _fail("interrupted at once, without saving", code=130)
 
 

@@ -1,7 +1,5 @@
 """`python -m hadamard.cli`."""
 
-import sys
+from hadamard.cli import program
 
-from hadamard.cli import main
-
-sys.exit(main())
+program()

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
-
-try:
-    import tyro
-except ImportError:
-    sys.exit("the command line needs a few more packages: pip install 'hadamard-rl[train]'")
 
 WRONG = 2
 """Exit code of a command whose options or run folders cannot be used."""
@@ -21,6 +15,8 @@ class UserError(Exception):
 
 def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     """Return a dataclass filled from a command's words; ``--help`` prints its fields and exits."""
+    import tyro
+
     return tyro.cli(kind, args=list(words), prog=prog, **options)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -15,7 +17,9 @@ from hadamard.cli.common import UserError, parse, value_of
 from hadamard.core import discover, remedies
 from hadamard.core.config import RunSpec, SeedsSpec
 from hadamard.core.discover import ALGORITHMS, REMEDIES
-from hadamard.core.stopping import INTERRUPTED
+from hadamard.core.files import is_file
+from hadamard.core.run import Run
+from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals
 from hadamard.text import duration, joined
 from hadamard.training import start
 from hadamard.training.trainer import Interrupted
@@ -27,7 +31,7 @@ def main(words: list[str]) -> int:
         return _train_help()
     if words[0] == "--resume" or words[0].startswith("--resume="):
         paths, until = _paths_and_until([words[0].partition("=")[2], *words[1:]])
-        return _run_training(lambda: start.resume_together(paths, until=until), paths)
+        return _run_training(lambda: start.resume_together(paths, until=until), paths, paths)
     algorithm, rest = words[0], words[1:]
     if algorithm.startswith("-"):
         raise UserError(
@@ -36,7 +40,8 @@ def main(words: list[str]) -> int:
         )
     specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
     names = [spec.run_dir or start.default_run_dir(algorithm, spec) for spec in specs]
-    return _run_training(lambda: start.train_together(algorithm, specs), names)
+    new = [name for name in names if not _is_run(name)]
+    return _run_training(lambda: start.train_together(algorithm, specs), names, new)
 
 
 def _paths_and_until(words: Sequence[str]) -> tuple[list[str], int | None]:
@@ -110,12 +115,25 @@ def _refuse_unused(words: Sequence[str], chosen: Collection[str]) -> None:
             raise UserError(remedies.not_chosen(section, setting))
 
 
-def _run_training(work: Callable[[], list[dict[str, Any]]], names: Sequence[str]) -> int:
+def _run_training(
+    work: Callable[[], list[dict[str, Any]]], names: Sequence[str], own: Sequence[str]
+) -> int:
+    """Train, and print how it ended; ``own`` are the folders of this command, to be continued."""
     try:
         summaries = work()
     except Interrupted as stopped:
-        print(f"stopped and saved; continue with: hadamard train --resume {' '.join(stopped.args)}")
+        print(f"stopped and saved; {_continue_with(stopped.args)}")
         return INTERRUPTED
+    except Stopped:
+        runs = [name for name in own if _is_run(name)]
+        if not runs:
+            raise
+        ignore_signals()
+        finished = [summary for name in names if (summary := Run(name).done) is not None]
+        if len(finished) < len(names):
+            print(f"stopped: nothing new to save; {_continue_with(runs)}")
+            return INTERRUPTED
+        summaries = finished
     for name, summary in zip(names, summaries, strict=True):
         score, greedy = summary["score"], summary["greedy_score"]
         result = "no episode ended" if score is None else f"score {score:.2f} (last 100 episodes)"
@@ -123,6 +141,14 @@ def _run_training(work: Callable[[], list[dict[str, Any]]], names: Sequence[str]
         run = f"{name}: " if len(names) > 1 else ""
         print(f"{run}done: {summary['steps']:,} steps, {result}, {duration(summary['seconds'])}")
     return 0
+
+
+def _is_run(name: str) -> bool:
+    return is_file(Path(name) / "config.json")
+
+
+def _continue_with(names: Sequence[str]) -> str:
+    return f"continue with: hadamard train --resume {shlex.join(names)}"
 
 
 def _train_help() -> int:
@@ -136,8 +162,8 @@ def _train_help() -> int:
     print(textwrap.indent(listing(REMEDIES), "  "))
     print(
         "\nhadamard train ALGORITHM --help also shows the algorithm's own options (--algo.*) and "
-        f"its\ndefaults. SIGTERM and SIGINT save and exit with code {INTERRUPTED}. Options of "
-        "every algorithm:\n"
+        f"its\ndefaults. SIGTERM, SIGINT and SIGHUP save and exit with code {INTERRUPTED}. Options "
+        "of every algorithm:\n"
     )
 
     without_algorithm = [("algo", Annotated[Any, tyro.conf.Suppress], None)]

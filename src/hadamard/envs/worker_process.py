@@ -87,10 +87,10 @@ def run(
         options: Further arguments of ``hadamard.envs.make_part``.
         variables: The environment variables of the main process.
     """
-    # Ctrl-C, `timeout` and batch systems signal every process of a job. Only the main process
-    # decides what to do about it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Ctrl-C, `timeout`, a lost terminal and batch systems signal every process of a job.
+    # Only the main process decides what to do about it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     os.environ.clear()
     os.environ.update(variables)

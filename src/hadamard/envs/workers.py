@@ -304,7 +304,9 @@ def _context(preload: Sequence[str]) -> Any:
     context.set_forkserver_preload(["numpy", "torch", *preload])
     # If the server ended, its workers would end too, so like them it must ignore signals: a child
     # process inherits the signals that are blocked while it is started.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    )
     try:
         forkserver.ensure_running()
     finally:

@@ -151,5 +151,5 @@ def test_a_stop_that_an_import_swallows_is_sent_again(tmp_path: Path) -> None:
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
-    assert "swallowed _Stopped()" in output
+    assert "swallowed Stopped('SIGTERM')" in output
     assert process.returncode == INTERRUPTED

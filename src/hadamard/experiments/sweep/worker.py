@@ -15,12 +15,11 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from hadamard.core.config import RunSpec, from_dict
 from hadamard.core.run import InUse, Run, RunError
-from hadamard.core.stopping import INTERRUPTED
+from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals, stop_at_once
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.status import training_process
 from hadamard.experiments.sweep.supervisor import REFUSED, WORKER
@@ -30,36 +29,26 @@ FAILED = 1
 """Exit code of a run that failed and may succeed at the next attempt."""
 
 
-class _Stopped(BaseException):
-    """SIGTERM arrived before training began; there is nothing to save."""
-
-
 def main(arguments: Sequence[str]) -> int:
     """Train the run of a job unless it is finished; returns the exit code."""
     path, job_text = Path(arguments[0]), arguments[1]
-    signal.signal(signal.SIGTERM, _raise_stopped)
-    signal.signal(signal.SIGALRM, _send_sigterm)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning, which the supervisor handles
-    try:
-        while True:
-            _wait_for_others(path)
-            try:
-                return _train(path, job_text)
-            except InUse:
-                time.sleep(0.5)
-    except _Stopped:
-        signal.alarm(0)
-        return INTERRUPTED
+    with stop_at_once():
+        try:
+            return _train_alone(path, job_text)
+        except Stopped:
+            ignore_signals()
+            return INTERRUPTED
 
 
-def _raise_stopped(_number: int, _frame: FrameType | None) -> None:
-    # Some libraries swallow every exception during their import: repeat the signal in a second.
-    signal.alarm(1)
-    raise _Stopped
-
-
-def _send_sigterm(_number: int, _frame: FrameType | None) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def _train_alone(path: Path, job_text: str) -> int:
+    """Train the run once no other process trains in its folder, and return the exit code."""
+    while True:
+        _wait_for_others(path)
+        try:
+            return _train(path, job_text)
+        except InUse:
+            time.sleep(0.5)
 
 
 def _wait_for_others(path: Path) -> None:
@@ -75,8 +64,7 @@ def _wait_for_others(path: Path) -> None:
                 print(f"waiting for process {pid}, which trains in {path}", flush=True)
                 announced = True
             time.sleep(0.5)
-    except _Stopped:
-        signal.alarm(0)
+    except Stopped:
         pid = training_process(path)
         if pid and _is_orphan(pid, path):
             os.kill(pid, signal.SIGTERM)
