@@ -4,88 +4,190 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+import torch
 
 from hadamard import envs as suites
-from hadamard.envs import make
+from hadamard.envs import make, worker_process, workers
+from hadamard.envs.checked import InvalidStep
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.envs.workers import WorkerEnvs
+from tests.support import broken_workers
 from tests.support.environments import check_parts, play
 
-
-def processes(envs: WorkerEnvs) -> list[int]:
-    return [process.pid for process in envs._processes if process.pid is not None]
+PATIENT = 600.0
+"""Seconds after which a worker that should answer, however busy the machine is, counts as hung."""
+SHORT = 0.2
+"""The same for a worker that never answers."""
 
 
 @contextmanager
-def open_workers(name: str, timeout: float = 60.0) -> Iterator[WorkerEnvs]:
-    envs = WorkerEnvs(name, 3, 5, workers=2, timeout=timeout)
+def open_workers(name: str) -> Iterator[WorkerEnvs]:
+    envs = WorkerEnvs(name, 3, 5, workers=2, timeout=PATIENT)
     yield envs
     envs.close()
     assert not multiprocessing.active_children()
 
 
 @pytest.fixture
-def workers() -> Iterator[WorkerEnvs]:
-    with open_workers("probe/both") as envs:
-        yield envs
+def envs() -> Iterator[WorkerEnvs]:
+    with open_workers("probe/both") as batch:
+        yield batch
+
+
+def assert_closed(envs: WorkerEnvs) -> None:
+    """Check that all workers were ended, and that the environments say so."""
+    assert not multiprocessing.active_children()
+    with pytest.raises(RuntimeError, match="closed"):
+        envs.reset()
 
 
 @pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs the minatar extra")
 def test_workers_give_the_same_steps_as_one_process() -> None:
-    with open_workers("minatar/asterix") as workers:
-        check_parts(workers, "workers")
+    with open_workers("minatar/asterix") as envs:
+        check_parts(envs, "workers")
 
 
-def test_a_killed_worker_is_named(workers: WorkerEnvs) -> None:
-    workers.reset()
-    pids = processes(workers)
-    os.kill(pids[1], signal.SIGKILL)
-    started = time.monotonic()
-    with pytest.raises(EnvironmentFailure, match=r"worker 1 .*3 to 4 of probe/both.* -9"):
-        play(workers, 3)
-    assert time.monotonic() - started < 30.0  # its death is noticed before the timeout
-    assert not multiprocessing.active_children()
-    with pytest.raises(RuntimeError, match="closed"):
-        workers.reset()
+Call = Callable[[WorkerEnvs, Any], Any]
+CALLS: dict[str, Call] = {
+    "step": lambda envs, state: play(envs, 1),
+    "reset": lambda envs, state: envs.reset(),
+    "state": lambda envs, state: envs.state_dict(),
+    "load": lambda envs, state: envs.load_state_dict(state),
+    "render": lambda envs, state: envs.render(),
+}
+every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
-def test_workers_ignore_signals_to_stop(workers: WorkerEnvs) -> None:
-    workers.reset()
-    for pid in processes(workers):
-        os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGINT)
-    assert len(play(workers, 3)) == 3
+@every_call
+def test_a_dead_worker_is_named(call: Call, envs: WorkerEnvs) -> None:
+    envs.reset()
+    state = envs.state_dict()
+    envs._processes[1].kill()
+    envs._processes[1].join()
+    # It "died" rather than "did not answer": its death is noticed at once.
+    with pytest.raises(
+        EnvironmentFailure, match=r"worker 1 .*3 to 4 of probe/both\) died with exit code -9"
+    ):
+        call(envs, state)
+    assert_closed(envs)
 
 
-def test_a_hung_worker_is_named() -> None:
-    with open_workers("probe/both", timeout=5.0) as workers:
-        workers.reset()
-        os.kill(processes(workers)[0], signal.SIGSTOP)
-        with pytest.raises(EnvironmentFailure, match=r"worker 0 .*0 to 2 .*within 5 s"):
-            play(workers, 1)
+def test_a_worker_that_dies_in_a_step_is_named(envs: WorkerEnvs) -> None:
+    envs.reset()
+    process = envs._processes[1]
+    assert process.pid is not None
+    # Stopped, it cannot finish the step before it is killed.
+    os.kill(process.pid, signal.SIGSTOP)
+    envs.send(torch.zeros(5, dtype=torch.int64))
+    process.kill()
+    with pytest.raises(EnvironmentFailure, match="worker 1 .* died with exit code -9"):
+        envs.receive()
+    assert_closed(envs)
+
+
+@every_call
+def test_a_hung_worker_is_named(call: Call, envs: WorkerEnvs) -> None:
+    envs.reset()
+    state = envs.state_dict()
+    pid = envs._processes[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    envs.timeout = SHORT
+    with pytest.raises(EnvironmentFailure, match=r"worker 0 .*0 to 2 .* answer within 0.2 s"):
+        call(envs, state)
+    assert_closed(envs)
+
+
+def test_closing_does_not_wait_for_a_hung_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "run", broken_workers.that_do_not_close)
+    with open_workers("probe/both") as envs:
+        envs.reset()
+        envs.timeout = SHORT
+    assert_closed(envs)
+
+
+def test_workers_that_do_not_start_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for run, timeout, message in (
+        (broken_workers.that_end_at_once, PATIENT, "died with exit code 3"),
+        (broken_workers.that_never_start, SHORT, "did not answer within 0.2 s"),
+        (broken_workers.that_cannot_make_environments, PATIENT, "failed:\nTraceback.*no such game"),
+    ):
+        monkeypatch.setattr(worker_process, "run", run)
+        monkeypatch.setattr(workers, "START_TIMEOUT", timeout)
+        with pytest.raises(EnvironmentFailure, match=rf"(?s)worker 0 .*probe/both\) {message}"):
+            WorkerEnvs("probe/both", 3, 5, workers=2, timeout=timeout)
         assert not multiprocessing.active_children()
 
 
-def test_an_error_in_a_worker_comes_with_its_traceback(workers: WorkerEnvs) -> None:
-    with pytest.raises(EnvironmentFailure, match=r"(?s)worker . .*Traceback.*KeyError: 'side'"):
-        workers.load_state_dict({"workers": [{}, {}]})
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (broken_workers.with_nan_reward, "environment 4 of probe/both returned a reward of nan"),
+        (
+            broken_workers.with_infinite_observation,
+            r"environment 4 of probe/both returned an observation of inf \(entry 0\)",
+        ),
+        (
+            broken_workers.with_wrong_shape,
+            r"probe/both returned rewards of type torch.float32 and shape \(1,\)",
+        ),
+    ],
+)
+def test_bad_steps_of_a_worker_name_the_environment(
+    run: Callable[..., None], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "run", run)
+    with open_workers("probe/both") as envs:
+        envs.reset()
+        with pytest.raises(InvalidStep, match=f"^{message}"):
+            play(envs, 1)
+        assert_closed(envs)
+
+
+def test_workers_of_a_later_group_number_their_environments_after_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_process, "run", broken_workers.with_nan_reward)
+    envs = make("probe/both", 0, 8, training=False, workers=4, groups=2)
+    envs.reset()
+    with pytest.raises(InvalidStep, match=r"environment 3 of probe/both \(greedy play\) returned"):
+        play(envs, 1)
+    with pytest.raises(InvalidStep, match="environment 7 of probe/both"):
+        envs.groups[1].receive()  # type: ignore[attr-defined]
+    envs.close()
     assert not multiprocessing.active_children()
 
 
-def test_a_state_that_cannot_be_split_needs_the_same_number_of_workers(workers: WorkerEnvs) -> None:
-    workers.reset()
-    state = workers.state_dict()
+def test_workers_ignore_signals_to_stop(envs: WorkerEnvs) -> None:
+    envs.reset()
+    for process in envs._processes:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, signal.SIGINT)
+    assert len(play(envs, 3)) == 3
+
+
+def test_an_error_in_a_worker_comes_with_its_traceback(envs: WorkerEnvs) -> None:
+    with pytest.raises(EnvironmentFailure, match=r"(?s)worker . .*Traceback.*KeyError: 'side'"):
+        envs.load_state_dict({"workers": [{}, {}]})
+    assert_closed(envs)
+
+
+def test_a_state_that_cannot_be_split_needs_the_same_number_of_workers(envs: WorkerEnvs) -> None:
+    envs.reset()
+    state = envs.state_dict()
     with pytest.raises(ValueError, match="workers=1"):
-        workers.load_state_dict({"workers": state["workers"][:1]})
-    assert workers.load_state_dict(state) is not None
+        envs.load_state_dict({"workers": state["workers"][:1]})
+    assert envs.load_state_dict(state) is not None
 
 
 def test_workers_are_limited_by_the_environments() -> None:
@@ -93,27 +195,26 @@ def test_workers_are_limited_by_the_environments() -> None:
         make("probe/constant", 0, 2, workers=3)
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_workers_die_with_their_parent() -> None:
     code = """
-import os, signal
+import sys
 from hadamard.envs import make
 if __name__ == "__main__":
     envs = make("probe/both", 0, 2, workers=2)
     print(*[process.pid for process in envs.envs._processes], flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.read()
 """
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    pids = [int(pid) for pid in completed.stdout.split()]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 10
-    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(is_running(pid) for pid in pids)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(") ")[2][0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    descriptors = [os.pidfd_open(pid) for pid in pids]
+    parent.kill()
+    parent.communicate()
+    for descriptor in descriptors:
+        # Readable once the process has ended.
+        assert select.select([descriptor], [], [], PATIENT)[0]
+        os.close(descriptor)

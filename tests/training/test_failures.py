@@ -159,8 +159,21 @@ def test_a_loss_that_is_not_finite_stops_the_run(command: Command, tmp_path: Pat
     assert "no checkpoint was written" in result.err
 
 
-def test_a_dead_environment_worker_ends_the_run_clearly(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("step", "worker", "problem"),
+    [
+        (240, "worker 1 (of 2; environments 2 to 3 of probe/both)", "died with exit code -9"),
+        # The first worker is waited for first, so how fast the other one is does not matter.
+        (244, "worker 0 (of 2; environments 0 to 1 of probe/both)", "did not answer within 0.2 s"),
+    ],
+)
+def test_a_dead_or_hung_environment_worker_ends_the_run_clearly(
+    step: int,
+    worker: str,
+    problem: str,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, one_step = tmp_path / "run", start.Trainer.one_step
     workers: list[int] = []
@@ -169,8 +182,12 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
         if self.step == 240:
             processes = self.envs.envs._processes
             workers.extend(process.pid for process in processes)
-            processes[1].kill()
-            processes[1].join()
+            if problem.startswith("died"):
+                processes[1].kill()
+                processes[1].join()
+            else:
+                os.kill(workers[0], signal.SIGSTOP)
+                self.envs.envs.timeout = 0.2
         yield from one_step(self, *stopping)
 
     with monkeypatch.context() as patch:
@@ -180,8 +197,7 @@ def test_a_dead_environment_worker_ends_the_run_clearly(
     assert result.code == 1
     newest = path / "checkpoints" / checkpoint_names(path)[-1]
     assert result.err == (
-        "hadamard: at step 240, worker 1 (of 2; environments 2 to 3 of probe/both) died with exit "
-        f"code -9; the last good checkpoint is {newest}\n"
+        f"hadamard: at step {step}, {worker} {problem}; the last good checkpoint is {newest}\n"
     )
     for process in workers:
         with pytest.raises(ProcessLookupError):

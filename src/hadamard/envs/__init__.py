@@ -220,28 +220,35 @@ def _make_batch(
     """Make one batch that is checked; ``first`` is the number of its first environment."""
     suite, _, task = name.partition("/")
     module = _import_suite(suite)
-    label = name if options["training"] else f"{name} (greedy play)"
     if not workers:
-        return CheckedEnvs(module.make(task, seed, num_envs, device, **options), label, first)
+        envs: Envs = module.make(task, seed, num_envs, device, **options)
+        return CheckedEnvs(envs, _label(name, options), first)
     from hadamard.envs.workers import WorkerEnvs
 
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
-    envs: Envs = WorkerEnvs(
-        name, seed, num_envs, device, workers=workers, options=options, preload=preload
+    envs = WorkerEnvs(
+        name, seed, num_envs, device, workers=workers, options=options, preload=preload, first=first
     )
     if hasattr(module, "assemble"):
         envs = module.assemble(envs, device, **options)
-    return CheckedEnvs(envs, label, first)
+    return CheckedEnvs(envs, _label(name, options), first)
 
 
-def make_part(name: str, seed: int | Sequence[int], num_envs: int, **options: Any) -> Envs:
+def make_part(
+    name: str, seed: int | Sequence[int], num_envs: int, options: Mapping[str, Any], first: int = 0
+) -> Envs:
     """Make the environments of one worker process; the name must be spelled as listed."""
     suite, _, task = name.partition("/")
     module: Any = importlib.import_module(f"{__name__}.{suite.replace('-', '_')}")
     part: Envs = getattr(module, "make_part", module.make)(task, seed, num_envs, "cpu", **options)
-    return part
+    return CheckedEnvs(part, _label(name, options), first)
+
+
+def _label(name: str, options: Mapping[str, Any]) -> str:
+    """Return what errors call the environments."""
+    return name if options.get("training", True) else f"{name} (greedy play)"
 
 
 def _options_of(module: Any, **options: Any) -> dict[str, Any]:

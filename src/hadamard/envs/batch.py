@@ -182,7 +182,7 @@ class BatchEnvs:
         """Load a state; return the observations to act on."""
         check_saved(len(state["tasks"]), self.num_envs)
         for index, (task, saved) in enumerate(zip(self._tasks, state["tasks"], strict=True)):
-            self._obs[index] = task.load_state_dict(saved)
+            self._obs[index] = self._observation_of(index, task.load_state_dict(saved))
         self._running.load_state_dict(state)
         self._actions = None
         return self._observation()

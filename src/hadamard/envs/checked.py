@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ class CheckedEnvs:
     def __init__(self, envs: Envs, name: str, first: int = 0) -> None:
         self.envs, self.name, self.first = envs, name, first
         self.spec, self.num_envs, self.exact = envs.spec, envs.num_envs, envs.exact
+        self.splittable = getattr(envs, "splittable", False)
+        """Whether every value of a state has one entry per environment."""
         shape = (self.num_envs,)
         self._forms = (
             (self.spec.obs_dtype, (*shape, *self.spec.obs_shape)),
@@ -45,8 +48,7 @@ class CheckedEnvs:
 
     def reset(self) -> Tensor:
         """Start new episodes everywhere."""
-        obs = self.envs.reset()
-        self._check_start(obs)
+        obs: Tensor = self._checked_start(self.envs.reset)
         return obs
 
     def send(self, action: Tensor) -> None:
@@ -89,18 +91,19 @@ class CheckedEnvs:
 
     def load_state_dict(self, state: State) -> Tensor | None:
         """Load a state; return its observations, or None if the suite cannot restore exactly."""
-        obs: Tensor | None = self.envs.load_state_dict(state)
-        if obs is not None:
-            self._check_start(obs)
+        obs: Tensor | None = self._checked_start(lambda: self.envs.load_state_dict(state))
         return obs
 
-    def _check_start(self, obs: Tensor) -> None:
-        """Check the observations that episodes begin or continue with."""
-        self._check_forms(_form(obs))
+    def _checked_start(self, start: Callable[[], Any]) -> Any:
+        """Return the observations that episodes start or continue with, if there are any."""
         try:
-            _check_observations(obs)
+            obs = start()
+            if obs is not None:
+                self._check_forms(_form(obs))
+                _check_observations(obs)
         except BadValue as error:
             raise self._failure(error) from None
+        return obs
 
     def _check_forms(self, *forms: Any) -> None:
         """Check the types and shapes of a step's parts."""

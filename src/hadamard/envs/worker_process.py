@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec
-from hadamard.envs.common import BadValue
+from hadamard.envs.common import EnvironmentFailure
 
 STEP = b"step"
 """Command to take one step. All other commands are pickled."""
@@ -63,7 +63,7 @@ class SharedMemory:
         return SharedMemory(*(getattr(self, field.name)[environments] for field in fields(self)))
 
 
-def message(head: str | BadValue | None, body: Any = None) -> bytes:
+def message(head: str | EnvironmentFailure | None, body: Any = None) -> bytes:
     """Pickle a command with its argument, or an answer: an error or None, then the result."""
     # pipe.send() would move each of a state's many small tensors to a shared file.
     return pickle.dumps((head, body), protocol=pickle.HIGHEST_PROTOCOL)
@@ -74,6 +74,7 @@ def run(
     name: str,
     seeds: list[int],
     part: slice,
+    first: int,
     options: dict[str, Any],
     variables: dict[str, str],
 ) -> None:
@@ -84,7 +85,8 @@ def run(
         name: ``suite/task``.
         seeds: One for each of this worker's environments.
         part: Which environments of the batch they are.
-        options: Further arguments of ``hadamard.envs.make_part``.
+        first: Number of the first of them among all groups.
+        options: The suite's own arguments.
         variables: The environment variables of the main process.
     """
     # Ctrl-C, `timeout`, a lost terminal and batch systems signal every process of a job.
@@ -95,21 +97,26 @@ def run(
     os.environ.clear()
     os.environ.update(variables)
     try:
-        _serve(pipe, name, seeds, part, options)
+        _serve(pipe, name, seeds, part, first, options)
     except (EOFError, ConnectionError):
         return
-    except BadValue as error:
-        pipe.send_bytes(message(BadValue(part.start + error.env, error.problem), None))
+    except EnvironmentFailure as error:
+        pipe.send_bytes(message(error))
     except Exception:  # whatever it is, the main process raises it
         pipe.send_bytes(message(traceback.format_exc(), None))
 
 
 def _serve(
-    pipe: Connection, name: str, seeds: list[int], part: slice, options: dict[str, Any]
+    pipe: Connection,
+    name: str,
+    seeds: list[int],
+    part: slice,
+    first: int,
+    options: dict[str, Any],
 ) -> None:
     from hadamard.envs import make_part
 
-    envs = make_part(name, seeds, part.stop - part.start, **options)
+    envs = make_part(name, seeds, part.stop - part.start, options, first)
     pipe.send_bytes(message(None, (envs.spec, envs.exact, getattr(envs, "splittable", False))))
     command, argument = pickle.loads(pipe.recv_bytes())
     shared = SharedMemory.map(*argument).part(part)

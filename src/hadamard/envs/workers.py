@@ -32,7 +32,6 @@ from torch import Tensor
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs import worker_process
 from hadamard.envs.common import (
-    BadValue,
     EnvironmentFailure,
     check_actions,
     check_num_envs,
@@ -58,8 +57,9 @@ class WorkerEnvs:
         device: Where observations are put.
         workers: How many processes.
         timeout: Seconds after which a worker that does not answer counts as failed.
-        options: Further arguments of ``hadamard.envs.make_part``.
+        options: The suite's own arguments.
         preload: Packages to load once for all workers that are started later.
+        first: Number of the first environment, if they are one of several groups.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class WorkerEnvs:
         timeout: float = 60.0,
         options: Mapping[str, Any] | None = None,
         preload: Sequence[str] = (),
+        first: int = 0,
     ) -> None:
         check_num_envs(num_envs)
         if not 1 <= workers <= num_envs:
@@ -80,7 +81,7 @@ class WorkerEnvs:
                 f"workers (--train.env-workers) must be in 1..{num_envs}, at most one for each "
                 f"environment, got {workers}"
             )
-        self.name = name
+        self.name, self.first = name, first
         self.num_envs = num_envs
         self.device = torch.device(device)
         self.timeout = timeout
@@ -101,7 +102,8 @@ class WorkerEnvs:
             pipe, worker_pipe = context.Pipe()
             # The server process keeps the environment variables it was started with.
             variables = dict(os.environ)
-            arguments = (worker_pipe, name, seeds[part], part, dict(options or {}), variables)
+            numbers = part, first + part.start
+            arguments = (worker_pipe, name, seeds[part], *numbers, dict(options or {}), variables)
             process = context.Process(target=worker_process.run, args=arguments, daemon=True)
             process.start()
             # If another process held the worker's end, its death would not close the pipe.
@@ -266,7 +268,7 @@ class WorkerEnvs:
         if received == UNEVENTFUL:
             return None
         error, answer = pickle.loads(received)
-        if isinstance(error, BadValue):
+        if isinstance(error, EnvironmentFailure):
             self._finalizer()
             raise error
         if error is not None:
@@ -278,8 +280,8 @@ class WorkerEnvs:
         part = self._parts[worker]
         self._finalizer()
         return EnvironmentFailure(
-            f"worker {worker} (of {len(self._parts)}; environments {part.start} to "
-            f"{part.stop - 1} of {self.name}) {problem}"
+            f"worker {worker} (of {len(self._parts)}; environments "
+            f"{self.first + part.start} to {self.first + part.stop - 1} of {self.name}) {problem}"
         )
 
 
