@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +48,29 @@ def small_job(folder: Path, name: str = "run", **changes: Any) -> Job:
     return Job("dqn", replace(spec, run_dir=str(folder / name)))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def script(job: Job, step: int, action: str) -> None:
+    """Make a run take an action of `scripted.sitecustomize` when it begins a step."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    file = job.path.with_name(f"{job.name}.script")
+    part = job.path.with_name(f"{job.name}.part")
+    part.write_text(json.dumps({"step": step, "action": action}))
+    part.replace(file)
+
+
+def held_process(job: Job) -> int:
+    """Wait until a run is held by its script, and return its process."""
+    file = job.path.with_name(f"{job.name}.held")
+    wait_until(file.exists)
+    return int(file.read_text())
+
+
+def release(job: Job) -> None:
+    """End a run's script."""
+    job.path.with_name(f"{job.name}.script").unlink()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
+    """Wait for something that happens sooner or later; the limit only ends a broken test."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} seconds"
@@ -60,6 +83,12 @@ def current_step(job: Job) -> int:
 
 def has_checkpoint(job: Job) -> bool:
     return any(job.path.glob("checkpoints/step-*"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file in a folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def stream_contents(path: Path) -> dict[str, str]:

@@ -87,5 +87,6 @@ def _train(jobs: dict[str, Job], parallel: int) -> bool:
     queue = Queue(runs, slots(runs, Options(jobs=parallel)), retries=0, stop_at_failure=True)
     summary = queue.run(functools.partial(live_view, label=lambda job: labels[job.path]))
     for outcome in summary.failed:
-        raise RunError(f"the demo's run {labels[outcome.job.path]} failed:\n{outcome.log_tail}")
+        log = "\n".join(outcome.printable_log)
+        raise RunError(f"the demo's run {labels[outcome.job.path]} failed:\n{log}")
     return not summary.interrupted and not summary.not_started

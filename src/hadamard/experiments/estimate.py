@@ -26,9 +26,10 @@ import torch
 from hadamard import __version__, envs
 from hadamard.core.config import RunSpec, flattened, overridden, to_dict
 from hadamard.core.cores import usable_cores
-from hadamard.core.files import write_atomically
+from hadamard.core.files import RunError, read_json, write_atomically
 from hadamard.core.machine import choose_device
 from hadamard.core.run import Run
+from hadamard.core.typed import checked, fields
 from hadamard.experiments.bench import TimedTraining, Timing
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
@@ -196,9 +197,9 @@ def costs_of_kinds(kinds: dict[str, LabeledJob], threads: int) -> dict[str, Cost
     """
     file = cache_file()
     try:
-        values: dict[str, Any] = json.loads(file.read_text())
-        cached = {key: Cost(**value) for key, value in values.items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # no cache, or one of another version
+        values = read_json(file, dict[str, dict[str, Any]])
+        cached = {key: _cost(value) for key, value in values.items()}
+    except (OSError, RunError, ValueError, TypeError):  # no cache, or one of another version
         cached = {}
     costs: dict[str, Cost | str] = {}
     for number, (key, run) in enumerate(kinds.items(), start=1):
@@ -216,6 +217,12 @@ def costs_of_kinds(kinds: dict[str, LabeledJob], threads: int) -> dict[str, Cost
                 values = {name: dataclasses.asdict(known) for name, known in cached.items()}
                 write_atomically(file, json.dumps(values, indent=1))
     return costs
+
+
+def _cost(values: dict[str, Any]) -> Cost:
+    """Return a cost from values of a file; raise ValueError or TypeError for wrong ones."""
+    kinds = fields(Cost)
+    return Cost(**{name: checked(value, kinds.get(name), name) for name, value in values.items()})
 
 
 def measure(job: Job, threads: int = 1) -> Cost | str:

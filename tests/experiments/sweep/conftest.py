@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,21 @@ import pytest
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
 from hadamard.experiments.sweep.status import training_process
+from tests.support.paths import ROOT
 from tests.support.sweep import small_job
 
+SCRIPTED = ROOT / "tests" / "support" / "scripted"
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(autouse=True, scope="module")
+def scripted() -> Iterator[None]:
+    """Runs that sweeps start follow their scripts, see `tests.support.sweep.script`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SCRIPTED), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A finished run that was never interrupted."""
     job = small_job(tmp_path_factory.mktemp("undisturbed"))
@@ -51,4 +63,5 @@ def start_sweep(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]
         process.stdout.close()
     for lock in tmp_path.rglob("lock"):
         if pid := training_process(lock.parent):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(pid, signal.SIGKILL)

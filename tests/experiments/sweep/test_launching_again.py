@@ -1,4 +1,4 @@
-"""Sweeps that are interrupted, killed or launched twice, each in a process of its own."""
+"""Sweeps that are interrupted, killed or launched twice, each in a separate process."""
 
 from __future__ import annotations
 
@@ -8,103 +8,128 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED
+from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.status import run_state, training_process
 from tests.support.sweep import (
     STEPS,
+    attempts,
     current_step,
+    held_process,
     is_alive,
     jobs_in,
     newest_checkpoint,
+    release,
+    script,
+    stream_contents,
     sweep_words,
     timing_rows,
     wait_until,
 )
 
+StartSweep = Callable[..., "subprocess.Popen[str]"]
+
+
+def output_of(sweep: subprocess.Popen[str]) -> str:
+    """Wait for the end of a sweep, and return its output."""
+    return sweep.communicate(timeout=600)[0]
+
 
 def test_ctrl_c_saves_all_and_the_same_command_continues(
-    tmp_path: Path, start_sweep: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, undisturbed: Job, start_sweep: StartSweep
 ) -> None:
     first, second = jobs_in(tmp_path)
-    sweep = start_sweep(*sweep_words(tmp_path, "--jobs", "1"))
-    wait_until(lambda: current_step(first) >= 200)
+    script(first, 300, "hold")
+    words = sweep_words(tmp_path, "--jobs", "1", steps=STEPS)
+    sweep = start_sweep(*words)
+    held_process(first)
     sweep.send_signal(signal.SIGINT)
-    output, _ = sweep.communicate(timeout=120)
+    output = output_of(sweep)
     assert sweep.returncode == INTERRUPTED, output
     assert "1 stopped and saved, 1 not started; run the same command again to continue" in output
     assert (run_state(first), run_state(second)) == ("interrupted", "absent")
     # Nothing is lost: the checkpoint is of the last step.
     stopped = newest_checkpoint(first)
-    assert stopped >= current_step(first) >= 200
+    assert stopped >= current_step(first)
+    assert stopped >= 300
     rows = timing_rows(first, stopped)
-    continued = start_sweep(*sweep_words(tmp_path, "--jobs", "1"))
-    wait_until(lambda: current_step(first) > stopped)
-    continued.terminate()
-    assert continued.wait(120) == INTERRUPTED
+    release(first)
+    assert output_of(start_sweep(*words)).endswith("2 finished\n")
     assert timing_rows(first, stopped) == rows
+    assert stream_contents(first.path) == stream_contents(undisturbed.path)
 
 
-def test_a_killed_sweep_loses_nothing(
-    tmp_path: Path, start_sweep: Callable[..., subprocess.Popen[str]]
+def test_after_a_killed_sweep_nothing_is_lost_and_nothing_run_twice(
+    tmp_path: Path, undisturbed: Job, start_sweep: StartSweep
 ) -> None:
-    jobs = jobs_in(tmp_path)
-    words = sweep_words(tmp_path, "--jobs", "2")
+    first, second = jobs = jobs_in(tmp_path)
+    for job in jobs:
+        script(job, 300, "hold")
+    words = sweep_words(tmp_path, "--jobs", "2", steps=STEPS)
     sweep = start_sweep(*words)
-    wait_until(lambda: all(current_step(job) >= 100 for job in jobs))
+    orphans = [held_process(job) for job in jobs]
     sweep.kill()
     sweep.wait()
-    orphans = [training_process(job.path) for job in jobs]
-    reached = [current_step(job) for job in jobs]
-    assert all(orphans)
     # The runs go on, and the next sweep waits for their processes.
-    second = start_sweep(*words)
+    again = start_sweep(*words)
     wait_until(lambda: all("waiting for process" in job.log.read_text() for job in jobs))
-    wait_until(
-        lambda: all(current_step(job) > step for job, step in zip(jobs, reached, strict=True))
-    )
     assert [training_process(job.path) for job in jobs] == orphans
     # One of them is killed: the sweep takes over.
-    os.kill(orphans[0] or 0, signal.SIGKILL)
-    wait_until(lambda: training_process(jobs[0].path) not in (None, 0, orphans[0]))
-    # A stop of the second sweep also stops the processes that the first one started.
-    second.send_signal(signal.SIGINT)
-    output, _ = second.communicate(timeout=120)
-    assert second.returncode == INTERRUPTED, output
-    assert [run_state(job) for job in jobs] == ["interrupted"] * 2
-    assert not any(is_alive(pid) for pid in orphans if pid)
+    saved = newest_checkpoint(second)
+    rows = [timing_rows(first, 300), timing_rows(second, saved)]
+    os.kill(orphans[1], signal.SIGKILL)
     for job in jobs:
-        steps = [row["step"] for row in Run(job.path).rows("train")]
-        assert steps == list(range(50, 50 * len(steps) + 1, 50))
+        release(job)
+    output = output_of(again)
+    assert again.returncode == 0, output
+    assert output.endswith("2 finished\n")
+    assert [timing_rows(first, 300), timing_rows(second, saved)] == rows
+    # The first sweep's process trained the first run to its end: the second sweep's found it done.
+    assert [job.log.read_text().count("done: ") for job in jobs] == [1, 1]
+    assert [attempts(job) for job in jobs] == [2, 2]
+    assert stream_contents(first.path) == stream_contents(undisturbed.path)
+    wait_until(lambda: not any(map(is_alive, orphans)))
+
+
+def test_a_stop_reaches_the_processes_of_a_killed_sweep(
+    tmp_path: Path, start_sweep: StartSweep
+) -> None:
+    jobs = jobs_in(tmp_path)
+    for job in jobs:
+        script(job, 300, "hold")
+    words = sweep_words(tmp_path, "--jobs", "2", steps=STEPS)
+    sweep = start_sweep(*words)
+    orphans = [held_process(job) for job in jobs]
+    sweep.kill()
+    sweep.wait()
+    again = start_sweep(*words)
+    wait_until(lambda: all("waiting for process" in job.log.read_text() for job in jobs))
+    again.send_signal(signal.SIGINT)
+    output = output_of(again)
+    assert again.returncode == INTERRUPTED, output
+    assert [run_state(job) for job in jobs] == ["interrupted"] * 2
+    assert all(newest_checkpoint(job) >= 300 for job in jobs)
+    wait_until(lambda: not any(map(is_alive, orphans)))
 
 
 def test_stopping_one_sweep_leaves_the_runs_of_another_alone(
-    tmp_path: Path, start_sweep: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, start_sweep: StartSweep
 ) -> None:
     jobs = jobs_in(tmp_path)
+    for job in jobs:
+        script(job, 0, "hold")
     words = sweep_words(tmp_path, "--jobs", "2", steps=STEPS)
     first = start_sweep(*words)
-    held: dict[str, int] = {}
-
-    def all_held() -> bool:
-        """Hold the runs as they begin: none ends before the second sweep waits for it."""
-        for job in jobs:
-            begun = (job.path / "config.json").exists()
-            if begun and job.name not in held and (pid := training_process(job.path)):
-                os.kill(pid, signal.SIGSTOP)
-                held[job.name] = pid
-        return len(held) == len(jobs)
-
-    wait_until(all_held)
+    processes = [held_process(job) for job in jobs]
     second = start_sweep(*words)
     wait_until(lambda: all("waiting for process" in job.log.read_text() for job in jobs))
     second.terminate()
-    output, _ = second.communicate(timeout=120)
+    output = output_of(second)
     assert second.returncode == INTERRUPTED, output
-    assert {job.name: training_process(job.path) for job in jobs} == held
-    for pid in held.values():
-        os.kill(pid, signal.SIGCONT)
-    output, _ = first.communicate(timeout=120)
+    assert [training_process(job.path) for job in jobs] == processes
+    for job in jobs:
+        release(job)
+    output = output_of(first)
     assert first.returncode == 0, output
     assert output.endswith("2 finished\n")
     assert [run_state(job) for job in jobs] == ["finished"] * 2

@@ -41,7 +41,8 @@ for task in range(int(array[1]) + 1 if array else 0):
     names = {{"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": str(task), "SLURM_JOB_ID": "77"}}
     environment = {{**os.environ, **names, "SUBMITIT_EXECUTOR": "slurm", "SLURM_PROCID": "0"}}
     if {wait}:
-        subprocess.Popen(["sh", "-c", "sleep 0.5; " + command], env=environment,
+        # The task waits for its pickled function, which is written when this script has ended.
+        subprocess.Popen(["sh", "-c", command], env=environment,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 print("Submitted batch job 77")
 """

@@ -6,24 +6,26 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor, command
 from hadamard.experiments.sweep.transfer import job_to_text
 from tests.support.sweep import (
     LONG,
     STEPS,
     attempts,
+    contents,
     current_step,
-    has_checkpoint,
+    held_process,
     newest_checkpoint,
+    release,
+    script,
     small_job,
     stream_contents,
     timing_rows,
@@ -51,7 +53,7 @@ def test_a_run_past_its_new_end_is_closed_where_it_is(tmp_path: Path) -> None:
     process = subprocess.Popen(command(job), stdout=subprocess.DEVNULL)
     wait_until(lambda: current_step(job) > 300)
     process.terminate()
-    assert process.wait(120) == INTERRUPTED
+    assert process.wait(600) == INTERRUPTED
     reached = newest_checkpoint(job)
     early = small_job(tmp_path, train__steps=LONG, train__until=200)
     assert launch([early], Options(jobs=1)).finished == (early,)
@@ -62,62 +64,58 @@ def test_a_run_past_its_new_end_is_closed_where_it_is(tmp_path: Path) -> None:
 
 def test_a_run_started_twice_is_trained_once(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
-    outcomes = []
-    threads = [
-        threading.Thread(target=lambda: outcomes.append(Supervisor(job, retries=0).run()))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as pool:
+        outcomes = list(pool.map(lambda _: Supervisor(job, retries=0).run(), range(2)))
     assert [outcome.state for outcome in outcomes] == ["finished", "finished"]
+    assert job.log.read_text().count("done: ") == 1
+    assert stream_contents(job.path) == stream_contents(undisturbed.path)
+
+
+def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, undisturbed: Job) -> None:
+    job = small_job(tmp_path)
+    script(job, 400, "hold")
+    with subprocess.Popen(command(job), stdout=subprocess.DEVNULL) as process:
+        assert held_process(job) == process.pid
+        before = contents(job.path)
+        words = ["train", "--resume", str(job.path)]
+        second = subprocess.run(
+            [sys.executable, "-m", "hadamard.cli", *words], capture_output=True, text=True
+        )
+        assert second.returncode == 2
+        assert f"{job.path} is in use by process {process.pid}" in second.stderr
+        assert contents(job.path) == before
+        release(job)
+    assert process.returncode == 0
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 
 
 def test_a_killed_run_continues_from_its_checkpoint(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
-    killed_after: list[int] = []
-    rows_before: list[dict[str, Any]] = []
-
-    def kill() -> None:
-        wait_until(lambda: has_checkpoint(job) and current_step(job) >= 400)
-        pid = training_process(job.path)
-        assert pid
+    script(job, 400, "hold")
+    with ThreadPoolExecutor() as pool:
+        summary = pool.submit(launch, [job], Options(jobs=1))
+        pid = held_process(job)
+        saved = newest_checkpoint(job)
+        rows = timing_rows(job, saved)
         os.kill(pid, signal.SIGKILL)
-        killed_after.append(newest_checkpoint(job))
-        rows_before.extend(timing_rows(job, newest_checkpoint(job)))
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    summary = launch([job], Options(jobs=1))
-    killer.join()
-    assert killed_after
-    assert killed_after[0] < STEPS
-    assert summary.finished == (job,)
+        release(job)
+    assert summary.result().finished == (job,)
     assert attempts(job) == 2
-    assert rows_before
-    assert timing_rows(job, killed_after[0]) == rows_before
+    assert 0 < saved < STEPS
+    assert rows
+    assert timing_rows(job, saved) == rows
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 
 
 def test_a_run_stopped_by_another_process_continues(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
-    stopped: list[int] = []
-
-    def stop() -> None:
-        wait_until(lambda: current_step(job) >= 400)
-        pid = training_process(job.path)
-        assert pid
-        os.kill(pid, signal.SIGTERM)
-        stopped.append(pid)
-
-    thread = threading.Thread(target=stop)
-    thread.start()
-    outcome = Supervisor(job, retries=0).run()
-    thread.join()
-    assert stopped
-    assert (outcome.state, outcome.attempts) == ("finished", 1)
+    script(job, 400, "hold")
+    with ThreadPoolExecutor() as pool:
+        outcome = pool.submit(Supervisor(job, retries=0).run)
+        os.kill(held_process(job), signal.SIGTERM)
+        wait_until(lambda: "stopped and saved" in job.log.read_text())
+        release(job)
+    assert (outcome.result().state, outcome.result().attempts) == ("finished", 1)
     assert "stopped and saved" in job.log.read_text()
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 
@@ -132,7 +130,7 @@ def swallow(name, *arguments, **options):
     builtins.__import__ = import_module
     try:
         print("importing", flush=True)
-        time.sleep(60)
+        time.sleep(3600)
     except BaseException as error:
         print("swallowed", repr(error), flush=True)
     return import_module(name, *arguments, **options)
@@ -150,6 +148,6 @@ def test_a_stop_that_an_import_swallows_is_sent_again(tmp_path: Path) -> None:
         assert process.stdout
         assert process.stdout.readline() == "importing\n"
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=600)
     assert "swallowed Stopped('SIGTERM')" in output
     assert process.returncode == INTERRUPTED

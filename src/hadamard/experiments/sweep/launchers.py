@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hadamard.core.config import to_dict
+from hadamard.core import identity
+from hadamard.core.config import flattened, to_dict
 from hadamard.core.run import PROTOCOL, Run, RunError, differences
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Summary
-
-_MAY_DIFFER = ("run_dir", "device", "train.until")
-"""Settings in which two starts of the same run may differ."""
 
 
 def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
@@ -36,20 +34,25 @@ def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
-    """Refuse two jobs with one folder, and folders that hold a run with other settings."""
+    """Refuse two jobs with one folder, and folders that hold a run with other settings.
+
+    A run that cannot be read is not refused: it fails when it is started, and the others go on.
+    """
     paths = Counter(job.path.resolve() for job in jobs)
     for path, count in paths.items():
         if count > 1:
             raise ValueError(f"{count} jobs would write to one run folder, {path}")
     for job in jobs:
-        if not (job.path / "config.json").exists():
-            continue
         run = Run(job.path)
-        config = run.config
+        try:
+            config = run.config
+        except (OSError, RunError):  # there is no run yet, or a damaged one, which fails by itself
+            continue
         existing = _comparable(config.get("algorithm"), config.get("spec", {}))
         requested = _comparable(job.algorithm, json.loads(json.dumps(to_dict(job.spec))))
         # A setting that the run lacks is newer than the run, which has its default.
-        changed = differences(existing, _common(requested, existing))
+        known = {name: value for name, value in requested.items() if name in existing}
+        changed = differences(existing, known)
         if changed:
             raise RunError(
                 "\n".join([f"{job.path} holds a run with other settings:", *changed])
@@ -63,22 +66,9 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 
 def _comparable(algorithm: Any, spec: Mapping[str, Any]) -> dict[str, Any]:
-    compared = {
-        key: {name: inner for name, inner in value.items() if f"{key}.{name}" not in _MAY_DIFFER}
-        if isinstance(value, Mapping)
-        else value
-        for key, value in spec.items()
-        if key not in _MAY_DIFFER
-    }
-    return {"algorithm": algorithm, **compared}
-
-
-def _common(requested: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the requested settings that the existing run has too."""
+    """Return the settings by their dotted names, without those that two starts may differ in."""
+    settings = flattened(spec)
     return {
-        key: _common(value, existing[key])
-        if isinstance(value, Mapping) and isinstance(existing[key], Mapping)
-        else value
-        for key, value in requested.items()
-        if key in existing
+        "algorithm": algorithm,
+        **{name: value for name, value in settings.items() if name not in identity.RESTART},
     }

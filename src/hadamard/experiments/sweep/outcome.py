@@ -22,6 +22,12 @@ class Outcome:
     log_tail: str = ""
     """The end of a failed run's log."""
 
+    @property
+    def printable_log(self) -> list[str]:
+        """The log's lines without control characters, which could change what a terminal shows."""
+        lines = self.log_tail.splitlines()
+        return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -50,7 +56,7 @@ class Summary:
         for outcome in self.failed:
             attempts = f" after {counted(outcome.attempts, 'attempt')}" if outcome.attempts else ""
             lines.append(f"\n{outcome.job.name} failed{attempts}; {outcome.job.log} ends:")
-            lines += [f"  {line}" for line in outcome.log_tail.splitlines()]
+            lines += [f"  {line}" for line in outcome.printable_log]
         if lines:
             lines.append("")
         by_state = {

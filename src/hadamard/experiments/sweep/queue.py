@@ -140,10 +140,7 @@ class Queue:
                     return
                 job = self.waiting.popleft()
                 supervisor = self.running[job.path] = Supervisor(job, variables, self.retries)
-            try:
-                outcome = supervisor.run()
-            except Exception as error:  # such as a full disk: the other runs go on
-                outcome = Outcome(job, "failed", supervisor.attempt, f"{error}")
+            outcome = supervisor.run()
             with self._lock:
                 self.outcomes[job.path] = outcome
                 del self.running[job.path]

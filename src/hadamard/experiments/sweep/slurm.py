@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hadamard.core.files import write_atomically
+from hadamard.core.files import RunError, make_folder, read_json, require_folder, write_atomically
+from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary
@@ -31,6 +33,9 @@ UNFINISHED_STATES = (
 """States of a Slurm job that has not ended."""
 MAX_TIMEOUTS = 1_000
 """How many times a job may reach its time limit and be queued again."""
+MAX_BYTES = 64 * 2**20
+"""Size of the record of submitted jobs at most."""
+_JOB_ID = re.compile(r"\d+(_\d+)?")
 
 
 class SlurmTask:
@@ -84,8 +89,12 @@ def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
 
 
 def _failed_outcome(job: Job) -> Outcome:
-    failure = json.loads(job.failure.read_text())
-    return Outcome(job, "failed", failure["attempts"], failure["log"])
+    try:
+        failure = read_json(job.failure)
+        attempts = checked(failure.get("attempts"), int, "attempts")
+        return Outcome(job, "failed", attempts, checked(failure.get("log"), str, "log"))
+    except (OSError, RunError, WrongType) as error:
+        return Outcome(job, "failed", log_tail=f"{job.failure} cannot be read: {error}")
 
 
 def make_executor(folder: Path, options: Options) -> Any:
@@ -132,6 +141,7 @@ class Submissions:
     """The Slurm job of each run, recorded in a file beside submitit's own."""
 
     def __init__(self, folder: Path) -> None:
+        require_folder(folder)
         self.folder = folder
         self.file = folder / "jobs.json"
 
@@ -139,9 +149,11 @@ class Submissions:
     def job_ids(self) -> dict[str, str]:
         """Slurm's job number of every run folder."""
         try:
-            ids: dict[str, str] = json.loads(self.file.read_text())
+            ids: dict[str, str] = read_json(self.file, dict[str, str], MAX_BYTES)
         except FileNotFoundError:
             return {}
+        if wrong := [job_id for job_id in ids.values() if not _JOB_ID.fullmatch(job_id)]:
+            raise RunError(f"{self.file} is damaged: {wrong[0]!r} is no number of a Slurm job")
         return ids
 
     def state(self, job: Job) -> str | None:
@@ -153,7 +165,8 @@ class Submissions:
 
     def submit(self, executor: Any, jobs: Sequence[Job], options: Options) -> list[str]:
         """Submit runs as one job array, and return Slurm's name of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         variables = thread_variables(max(options.threads, options.slurm.cpus))
         tasks = [SlurmTask(job_to_text(job), variables, options.retries) for job in jobs]
         try:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from hadamard.core.files import RunError, open_file
 from hadamard.core.streams import last_rows
+from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 
+_PID_DIGITS = 10
+"""Digits of a process's number at most."""
 State = Literal["absent", "running", "interrupted", "finished", "failed"]
 
 
@@ -19,9 +26,9 @@ def run_state(job: Job) -> State:
         return "finished"
     if training_process(job.path) is not None:
         return "running"
-    if job.failure.exists():
+    if os.path.lexists(job.failure):
         return "failed"
-    return "interrupted" if (job.path / "config.json").exists() else "absent"
+    return "interrupted" if os.path.lexists(job.path / "config.json") else "absent"
 
 
 def training_process(path: Path) -> int | None:
@@ -30,15 +37,15 @@ def training_process(path: Path) -> int | None:
     It is 0 while a process has locked the folder and not yet written its number.
     """
     try:
-        file = open(path / "lock", encoding="utf-8")  # noqa: SIM115 - closed below
-    except OSError:
+        file = open_file(path / "lock")
+    except (OSError, RunError):
         return None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            text = file.read().strip()
-            return int(text) if text.isdigit() else 0
+            digits = file.read(_PID_DIGITS).strip()
+            return int(digits) if digits.isdigit() else 0
     return None
 
 
@@ -61,18 +68,48 @@ class Progress:
 
 
 def run_progress(path: Path) -> Progress:
-    """Read a run's progress from the last rows of its streams."""
+    """Read a run's progress from the last rows of its streams; damaged values are unknown."""
     train = last_rows(path / "train.jsonl")
     if not train:
         return Progress()
-    rate = dormant = rank = full_rank = None
-    if timing := last_rows(path / "timing.jsonl", 2):
-        now, before = timing[-1], timing[0] if len(timing) > 1 else {"step": 0, "seconds": 0.0}
-        seconds = now["seconds"] - before["seconds"]
-        rate = (now["step"] - before["step"]) / seconds if seconds > 0 else None
+    layer = _diagnosed_layer(path)
+    return Progress(
+        step=_value(train[-1], "step", int) or 0,
+        rate=_rate(last_rows(path / "timing.jsonl", 2)),
+        score=_value(train[-1], "score", float),
+        dormant=_value(layer, "dormant_fraction", float),
+        rank=_value(layer, "effective_rank", int),
+        full_rank=_value(layer, "full_rank", int),
+    )
+
+
+def _diagnosed_layer(path: Path) -> dict[str, Any]:
+    """Return the representation's row in the last diagnosis, empty if there is none."""
     for diagnosis in last_rows(path / "health.jsonl"):
-        for layer in diagnosis["layers"]:
-            if layer["name"] == diagnosis["representation"]:
-                dormant, rank = layer["dormant_fraction"], layer["effective_rank"]
-                full_rank = layer["full_rank"]
-    return Progress(train[-1]["step"], rate, train[-1].get("score"), dormant, rank, full_rank)
+        layers: list[dict[str, Any]] = _value(diagnosis, "layers", list[dict[str, Any]]) or []
+        for layer in layers:
+            if layer.get("name") == diagnosis.get("representation"):
+                return layer
+    return {}
+
+
+def _rate(rows: Sequence[dict[str, Any]]) -> float | None:
+    """Return the steps per second between the last two rows of timing."""
+    if not rows:
+        return None
+    now, before = rows[-1], rows[0] if len(rows) > 1 else {"step": 0, "seconds": 0.0}
+    numbers = [_value(row, key, float) for row in (now, before) for key in ("step", "seconds")]
+    step, seconds, step_before, seconds_before = numbers
+    if step is None or seconds is None or step_before is None or seconds_before is None:
+        return None
+    elapsed = seconds - seconds_before
+    return (step - step_before) / elapsed if elapsed > 0 else None
+
+
+def _value(row: dict[str, Any], key: str, kind: Any) -> Any:
+    """Return a value of a row, None if it is missing, of another type or not finite."""
+    try:
+        value = checked(row.get(key), kind, key)
+    except WrongType:
+        return None
+    return None if isinstance(value, float) and not math.isfinite(value) else value

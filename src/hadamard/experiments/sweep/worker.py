@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core.config import RunSpec, from_dict
+from hadamard.core.files import require_folder
 from hadamard.core.run import InUse, Run, RunError
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals, stop_at_once
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.status import training_process
-from hadamard.experiments.sweep.supervisor import REFUSED, WORKER
+from hadamard.experiments.sweep.supervisor import LESS_MEMORY, PERMANENT, WORKER
 from hadamard.experiments.sweep.transfer import job_from_text
 
 FAILED = 1
@@ -87,7 +88,7 @@ def _is_orphan(pid: int, path: Path) -> bool:
 
 def _train(path: Path, job_text: str) -> int:
     """Train the run or continue it, and return the exit code."""
-    job, started = job_from_text(job_text), (path / "config.json").exists()
+    job, started = job_from_text(job_text), _has_config(path)
     if started and job.finished:
         return 0
     from hadamard.core.checkpoint import CheckpointError
@@ -95,9 +96,11 @@ def _train(path: Path, job_text: str) -> int:
     from hadamard.training import start
     from hadamard.training.trainer import Diverged, Interrupted
 
-    # Their messages are complete: no traceback is printed.
-    explained = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
+    # Another attempt would end the same way. Settings are wrong only before the run has started.
+    permanent: tuple[type[Exception], ...] = (RunError, CheckpointError, Diverged)
+    permanent += () if started else (ValueError, ImportError)
     try:
+        require_folder(path)
         if started:
             # A run that is already past its new end is closed at its present step.
             until = job.spec.train.until
@@ -111,18 +114,33 @@ def _train(path: Path, job_text: str) -> int:
         return INTERRUPTED
     except InUse:
         raise
-    except (ValueError, ImportError, *explained) as error:
-        if not started and isinstance(error, RunError) and (path / "config.json").exists():
+    except permanent as error:
+        if not started and isinstance(error, RunError) and _has_config(path):
             raise InUse(str(error)) from None  # another process started the run in the meantime
         print(f"hadamard: {error}", flush=True)
-        permanent = isinstance(error, ValueError | ImportError | RunError)
-        if permanent and not (path / "config.json").exists():
-            return REFUSED
-        if not isinstance(error, explained):
-            traceback.print_exc()
+        return PERMANENT
+    except (EnvironmentFailure, OSError) as error:
+        print(f"hadamard: {error}", flush=True)
+        return FAILED
+    except Exception as error:
+        traceback.print_exc()
+        if _is_out_of_memory(error):
+            print(f"hadamard: out of memory ({error}): {LESS_MEMORY}", flush=True)
         return FAILED
     print(f"done: {summary['steps']:,} steps", flush=True)
     return 0
+
+
+def _has_config(path: Path) -> bool:
+    return os.path.lexists(path / "config.json")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an error means that memory could not be allocated, on the CPU or a GPU."""
+    import torch
+
+    message = "can't allocate memory"  # of torch's allocator for the CPU, in a RuntimeError
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or message in str(error)
 
 
 def _with_algorithm_settings(job: Job) -> RunSpec[Any]:
