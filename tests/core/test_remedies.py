@@ -81,7 +81,7 @@ def test_another_remedy_is_one_file(command: Command, tmp_path: Path) -> None:
     (run,) = load([tmp_path / "run"])
     assert run.label == "ReLU + Nudge + ReDo"
     help_text = command("train", "ppo", "--help").out
-    assert "There are: nudge, redo." in " ".join(help_text.replace("│", "").split())
+    assert "from this list: nudge, redo." in " ".join(help_text.replace("│", "").split())
     assert "How far the weights are moved" in command("train", "ppo", "--remedy=nudge", "-h").out
     said = command(*small("dqn", tmp_path / "bad"), "--remedy", "nudge", "--nudge.every", "0")
     assert said.err == "hadamard: --nudge.every must be at least 1, got 0\n"

@@ -294,7 +294,7 @@ def test_environments_that_cannot_be_copied_start_new_games(
         for name in ("network", "target", "optimizer", "random", "sampling_random", "counters"):
             restored = self.agent.parts[name].state_dict()
             assert_same({**restored}, saved[f"agent.{name}"], name)
-        restored_run["trainer"], restored_run["begun"] = self, self.envs.begun
+        restored_run["trainer"], restored_run["begun"] = self, self.envs.envs.begun
         restored_run["pushed"] = list(self.agent.replay.pushed)
 
     monkeypatch.setattr(start.Trainer, "_load", loading)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hadamard.core import record
 from hadamard.core.config import overridden
 from hadamard.core.run import Run
 from hadamard.experiments.bench import Quiet
@@ -155,6 +156,9 @@ def test_tensorboard_shows_every_step_of_a_resumed_run_once(tmp_path: Path, save
     assert [int(path.name.removeprefix("step-")) for path in checkpoints] == [300, 400]
     for path in checkpoints[1 if saved else 0 :]:
         shutil.rmtree(path)
+    if not saved:
+        shutil.rmtree(tmp_path / "checkpoints")
+        record.begin(tmp_path / "checkpoints")
     start.resume(str(tmp_path), Quiet)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

@@ -96,7 +96,7 @@ def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
 def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
     """Return a class of settings that also has each remedy's, such as ``--redo.tau``."""
     help_text = (
-        "Interventions during training: none, or names with commas between them, out of "
+        "Interventions during training: none, or names with commas between them, from this list: "
         f"{', '.join(discover.names(REMEDIES))}. --remedy NAME --help shows the remedy's settings."
     )
     fields: list[Any] = [

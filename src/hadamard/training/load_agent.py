@@ -20,7 +20,7 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     The agent can act but not learn: its replay is empty and small.
     """
     run, algorithm, spec = start.open_run(path)
-    start.require_resumable(run)
+    start.require_settings(run)
     overrides = {
         "train.compile": "off",
         "algo.replay_capacity": 1_000 * spec.algo.num_envs,

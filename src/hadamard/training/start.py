@@ -160,14 +160,19 @@ def require_resumable(run: Run) -> None:
     if not saved:
         rows = any(extent.bytes for extent in extents.values())
         record.require_never_saved(run.checkpoints, rows=rows)
-    for path in saved:
+    require_settings(run)
+
+
+def require_settings(run: Run) -> None:
+    """Refuse a run whose newest checkpoint was saved with other settings than config.json's."""
+    for path in record.checkpoints(run.checkpoints):
         try:
             settings = checkpoint.manifest(path).settings
         except (OSError, ValueError, RunError):
-            continue  # damaged; what follows says so
+            continue  # it is damaged, which its reader reports
         if settings is not None:
             run.check(settings)
-            return
+        return
 
 
 def _with_until(run: Run, spec: RunSpec[Any], until: int) -> RunSpec[Any]:
