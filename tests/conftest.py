@@ -11,6 +11,7 @@ from pathlib import Path
 # Before torch is imported; programs that tests start take it over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 import torch
 
@@ -21,6 +22,11 @@ from tests.support.commands import Command, Result
 _MODELS = Path(__file__).parents[2] / "shared" / "humanoidbench_assets"
 if _MODELS.is_dir():
     os.environ.setdefault("HADAMARD_HUMANOIDBENCH_ASSETS", str(_MODELS))
+
+
+# The same examples every time, however slow the machine is.
+hypothesis.settings.register_profile("tests", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
