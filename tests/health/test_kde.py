@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy.stats import gaussian_kde
 from torch import Tensor
 
@@ -37,10 +40,10 @@ def neurons(n: int) -> dict[str, Tensor]:
     }
 
 
-def dense_scipy_peak(values: np.ndarray) -> float:
-    """Peak of scipy's estimate on 30,000 points and 2,000 more around the highest."""
+def dense_scipy_peak(values: np.ndarray, points: int = 30_000) -> float:
+    """Peak of scipy's estimate on many points and 2,000 more around the highest."""
     density = gaussian_kde(values)
-    grid = np.linspace(values.min(), values.max(), 30_000)
+    grid = np.linspace(values.min(), values.max(), points)
     # In pieces, because scipy allocates grid x samples.
     heights = np.concatenate([density(part) for part in np.array_split(grid, 30)])
     top, step = grid[heights.argmax()], grid[1] - grid[0]
@@ -65,6 +68,37 @@ def test_kde_peak_and_flag_agree_with_scipy_evaluated_densely(n: int) -> None:
     assert not flags["bimodal at +-1"]
     assert not flags["uniform"]
     assert not flags["Gaussian"]
+
+
+def activations() -> st.SearchStrategy[np.ndarray]:
+    """Return float32 activations of a few neurons: of any size, and often the same for many."""
+    shapes = hnp.array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=60)
+    sizes = st.sampled_from([1e-3, 1.0, 1e4])
+    values = st.floats(-1, 1, width=32) | st.sampled_from([-1.0, 0.0, 1.0])
+    rows = shapes.map(lambda shape: (shape[0], 1 + shape[1] % 3))
+    arrays = rows.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=values))
+    return st.tuples(arrays, sizes).map(lambda pair: pair[0] * np.float32(pair[1]))
+
+
+@settings(max_examples=150)
+@given(activations())
+def test_any_activations_have_the_density_and_the_peak_of_scipys_estimate(x: np.ndarray) -> None:
+    matrix = torch.from_numpy(x)
+    dormancy = dormant(matrix, kind="tanh")
+    places, curves = kde.density_curves(matrix, points=50)
+    jitter = kde.draw_jitter(matrix, None).numpy()
+    for i, neuron in enumerate(x.T.astype(np.float64)):
+        mean = neuron.mean()
+        values = neuron - mean + jitter
+        density = gaussian_kde(values)
+        expected = density(places[i].numpy() - mean)
+        np.testing.assert_allclose(
+            curves[i].numpy(), expected, rtol=1e-6, atol=1e-6 * expected.max()
+        )
+        peak = dense_scipy_peak(values, points=3_000)
+        assert float(dormancy.peaks[i]) == pytest.approx(peak, rel=2e-5)
+        if abs(peak - 20) > 1e-3:
+            assert bool(dormancy.mask[i]) == (peak >= 20)
 
 
 def assert_peaks_are_those_of_the_sum(x: Tensor) -> None:
