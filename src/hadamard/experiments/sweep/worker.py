@@ -93,10 +93,11 @@ def _train(path: Path, job_text: str) -> int:
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.envs.common import EnvironmentFailure
     from hadamard.training import start
+    from hadamard.training.memory import OutOfMemory
     from hadamard.training.trainer import Diverged, Interrupted
 
     # Their messages are complete: no traceback is printed.
-    explained = (RunError, CheckpointError, Diverged, EnvironmentFailure, OSError)
+    explained = (RunError, CheckpointError, Diverged, EnvironmentFailure, OutOfMemory, OSError)
     try:
         if started:
             # A run that is already past its new end is closed at its present step.
