@@ -59,6 +59,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def data_size(count: float) -> str:
+    """Return a number of bytes.
+
+    Examples:
+        >>> data_size(2_500_000), data_size(7.06e9), data_size(4e12)
+        ('2.5 MB', '7.1 GB', '4,000.0 GB')
+    """
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+
+
 def duration(seconds: float) -> str:
     """Return a time span.
 

@@ -13,7 +13,7 @@ import pytest
 
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED
-from tests.support.commands import Command, checkpoints, flags
+from tests.support.commands import Command, checkpoint_names, flags
 from tests.support.resume import assert_same_run
 
 # Runs the command line, which sends itself a signal in the middle of a phase, several times.
@@ -155,7 +155,7 @@ def test_stopped_in_the_first_evaluation_a_run_starts_over(
     assert out.endswith(
         f"stopped: nothing new to save; continue with: hadamard train --resume {path}\n"
     )
-    assert checkpoints(path) == []
+    assert checkpoint_names(path) == []
     assert command("train", "--resume", path).code == 0
     assert_same_run(path, undisturbed)
 
@@ -177,7 +177,7 @@ def test_stopped_in_training_a_run_is_saved(
     code, out, err = signaled(phase, number, 1, train(path))
     assert (code, err) == (INTERRUPTED, "")
     assert out.endswith(f"stopped and saved; continue with: hadamard train --resume {path}\n")
-    assert checkpoints(path)
+    assert checkpoint_names(path)
     # A stop before the resumed run goes on leaves it as it is.
     code, _, err = signaled("imports", number, 1, ["train", "--resume", str(path)])
     assert (code, err) == (INTERRUPTED, "hadamard: stopped: nothing to save\n")
@@ -219,7 +219,7 @@ def test_a_lost_terminal_stops_a_run_that_is_saved(tmp_path: Path) -> None:
     os.close(terminal)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == INTERRUPTED
-    assert checkpoints(path)
+    assert checkpoint_names(path)
 
 
 def test_a_reader_that_goes_away_does_not_stop_a_run(tmp_path: Path) -> None:

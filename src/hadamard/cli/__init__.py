@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import sys
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 from hadamard.cli import output
 from hadamard.cli.common import WRONG, UserError
 from hadamard.core import renamed, stopping
+from hadamard.core.files import RunError
 from hadamard.text import unknown
 
 _COMMANDS = {
@@ -76,7 +78,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
         return code
-    except (UserError, ValueError, ImportError, OSError, RuntimeError) as error:
+    except (UserError, ValueError, ImportError, OSError, RuntimeError, MemoryError) as error:
         return _explain(error)
     except KeyboardInterrupt:
         stopping.ignore_signals()
@@ -85,13 +87,6 @@ def _run(words: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> int:
     """Print an error that the user can do something about; raise any other."""
-    import errno
-
-    from hadamard.core.checkpoint import CheckpointError
-    from hadamard.core.run import RunError
-    from hadamard.envs.common import EnvironmentFailure
-    from hadamard.training.trainer import Diverged
-
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
         return _fail(
@@ -99,9 +94,21 @@ def _explain(error: Exception) -> int:
             "`hadamard train --resume RUN`; the last checkpoint is intact",
             code=1,
         )
-    if isinstance(error, RunError | CheckpointError | UserError | ValueError | ImportError):
+    if isinstance(error, RunError | UserError | ValueError | ImportError):
         return _fail(str(error))
-    if isinstance(error, Diverged | EnvironmentFailure | OSError):
+    if isinstance(error, MemoryError):
+        return _fail("out of memory: ask for less at a time, or free some", code=1)
+    if isinstance(error, OSError):
+        return _fail(str(error), code=1)
+
+    from hadamard.core.checkpoint import CheckpointError
+    from hadamard.envs.common import EnvironmentFailure
+    from hadamard.training.memory import OutOfMemory, is_out_of_memory
+    from hadamard.training.trainer import Diverged
+
+    if isinstance(error, CheckpointError):
+        return _fail(str(error))
+    if isinstance(error, Diverged | EnvironmentFailure | OutOfMemory) or is_out_of_memory(error):
         return _fail(str(error), code=1)
     raise error
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 from typing import Any
+
+from hadamard.core import require
 
 WRONG = 2
 """Exit code of a command whose options or run folders cannot be used."""
@@ -17,7 +20,16 @@ def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     """Return a dataclass filled from a command's words; ``--help`` prints its fields and exits."""
     import tyro
 
-    return tyro.cli(kind, args=list(words), prog=prog, **options)
+    request = tyro.cli(kind, args=list(words), prog=prog, **options)
+    # Sections that the command line spells without a prefix.
+    hints = typing.get_type_hints(type(request), include_extras=True)
+    inline = [
+        name
+        for name, hint in hints.items()
+        if any(getattr(mark, "name", None) == "" for mark in getattr(hint, "__metadata__", ()))
+    ]
+    require.representable(request, inline=inline)
+    return request
 
 
 def value_of(flag: str, words: Sequence[str]) -> str | None:

@@ -7,7 +7,6 @@ import dataclasses
 import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -17,7 +16,6 @@ from hadamard.cli.common import UserError, parse, value_of
 from hadamard.core import discover, remedies
 from hadamard.core.config import RunSpec, SeedsSpec
 from hadamard.core.discover import ALGORITHMS, REMEDIES
-from hadamard.core.files import is_file
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals
 from hadamard.text import duration, joined
@@ -40,7 +38,7 @@ def main(words: list[str]) -> int:
         )
     specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
     names = [spec.run_dir or start.default_run_dir(algorithm, spec) for spec in specs]
-    new = [name for name in names if not _is_run(name)]
+    new = [name for name in names if not Run(name).exists]
     return _run_training(lambda: start.train_together(algorithm, specs), names, new)
 
 
@@ -125,7 +123,7 @@ def _run_training(
         print(f"stopped and saved; {_continue_with(stopped.args)}")
         return INTERRUPTED
     except Stopped:
-        runs = [name for name in own if _is_run(name)]
+        runs = [name for name in own if Run(name).exists]
         if not runs:
             raise
         ignore_signals()
@@ -141,10 +139,6 @@ def _run_training(
         run = f"{name}: " if len(names) > 1 else ""
         print(f"{run}done: {summary['steps']:,} steps, {result}, {duration(summary['seconds'])}")
     return 0
-
-
-def _is_run(name: str) -> bool:
-    return is_file(Path(name) / "config.json")
 
 
 def _continue_with(names: Sequence[str]) -> str:

@@ -135,6 +135,7 @@ class RunSpec(Generic[C]):
     def check(self) -> None:
         """Refuse settings that cannot be trained with; called before anything is built."""
         train = self.train
+        require.representable(self)
         require.positive(
             train, "steps", "log_every", "eval_episodes", "env_groups", section="train"
         )
@@ -160,6 +161,7 @@ class RunSpec(Generic[C]):
                 "the first, or leave it out to train all steps"
             )
         if hasattr(self.algo, "check"):
+            require.positive(self.algo, "num_envs")
             self.algo.check(train)
         if train.eval_every and train.greedy_envs:
             raise ValueError(

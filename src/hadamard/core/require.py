@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
+
+from hadamard.core.typed import LARGEST
 
 if TYPE_CHECKING:
     from hadamard.core.config import TrainSpec
+
+
+def representable(config: Any, section: str = "", inline: Collection[str] = ()) -> None:
+    """Refuse numbers that are not finite or do not fit into 64 bits, in sections too.
+
+    ``inline`` names sections whose settings have no prefix on the command line.
+    """
+    if isinstance(config, Mapping):
+        values = dict(config)
+    else:
+        values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+            nested = section if name in inline or name == "remedies" else name
+            representable(value, nested, inline)
+            continue
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{_flag(section, name)} must be a finite number, got {number}")
+            if isinstance(number, int) and abs(number) > LARGEST:
+                raise ValueError(
+                    f"{_flag(section, name)} must be less than 2**63 in size, got a number of "
+                    f"{len(str(abs(number)))} digits"
+                )
 
 
 def positive(config: Any, *names: str, section: str = "algo") -> None:

@@ -34,7 +34,7 @@ from hadamard.experiments.bench import TimedTraining, Timing
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.queue import slots, thread_variables
-from hadamard.text import counted, duration
+from hadamard.text import counted, data_size, duration
 from hadamard.training import health_stream
 from hadamard.training.start import open_run
 
@@ -152,15 +152,15 @@ def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
         busy |= cost.load > usable_cores()
         lines.append(
             f"  {name} of {duration(kind_seconds / len(kind))} "
-            f"({_short_rate(cost.steps_per_second)} steps/s), {_size(largest)} memory, "
-            f"{_size(max(sizes))} disk each"
+            f"({_short_rate(cost.steps_per_second)} steps/s), {data_size(largest)} memory, "
+            f"{data_size(max(sizes))} disk each"
         )
     if unknown < len(runs):
-        on_gpu = f" and {_size(gpu_memory * at_a_time)} on the GPU" if gpu_memory else ""
+        on_gpu = f" and {data_size(gpu_memory * at_a_time)} on the GPU" if gpu_memory else ""
         lines.append(
             f"in all about {duration(seconds)} of runs one after another, "
             f"{duration(seconds / at_a_time)} with {at_a_time} at a time; up to "
-            f"{_size(memory * at_a_time)} memory{on_gpu}, {_size(disk)} disk"
+            f"{data_size(memory * at_a_time)} memory{on_gpu}, {data_size(disk)} disk"
         )
     if unknown:
         lines.append(f"unknown for {unknown} of {counted(len(runs), 'run')}: not in the sum")
@@ -365,10 +365,6 @@ def _peak_memory() -> int:
 
 def _short_rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from hadamard.core.random import child_seed
 from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.text import joined
+from hadamard.training import memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -29,6 +30,7 @@ class Setup:
         spec.check()
         self.algorithm, self.spec = algorithm, spec
         self.device = machine.choose_device(spec.device)
+        memory.check(spec, self.device)
         self.greedy: GreedyPlay | None = None
         self.acts_with_greedy: ActsWithGreedy | None = None
         """The agent, if it chooses the greedy actions in the same call as those of training."""
@@ -38,6 +40,7 @@ class Setup:
         self.envs = self._make_envs(count, 10, train.env_workers, groups)
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         try:
+            memory.check(spec, self.device, self.envs.spec)
             self.agent = make_agent(algorithm, spec, self.envs, self.device)
             self.agent.after_update = self._remedies()
             if train.greedy_envs:

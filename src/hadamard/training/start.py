@@ -19,6 +19,7 @@ from hadamard.core.config import (
 )
 from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
 from hadamard.core.stopping import stop_signals
+from hadamard.training import memory
 from hadamard.training.progress import Progress, SharedProgress, make_progress
 from hadamard.training.setup import ALGORITHMS, Setup
 from hadamard.training.trainer import Diverged, Interrupted, Trainer
@@ -87,7 +88,7 @@ def train_together(
             Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # refuses
     if len(specs) > 1:
         progress = SharedProgress(progress, len(specs))
-    with ExitStack() as stack:
+    with memory.explained(specs), ExitStack() as stack:
         setups = [stack.enter_context(closing(Setup(algorithm, spec))) for spec in specs]
         trainers = []
         for setup in setups:
@@ -130,7 +131,7 @@ def resume_together(
         _check_protocol(run)
     if len(unfinished) > 1:
         progress = SharedProgress(progress, len(unfinished))
-    with ExitStack() as stack:
+    with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
         trainers = []
         for run, algorithm, spec in unfinished:
             run.lock()

@@ -94,6 +94,7 @@ def _train(path: Path, job_text: str) -> int:
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.envs.common import EnvironmentFailure
     from hadamard.training import start
+    from hadamard.training.memory import OutOfMemory
     from hadamard.training.trainer import Diverged, Interrupted
 
     # Another attempt would end the same way. Settings are wrong only before the run has started.
@@ -122,10 +123,11 @@ def _train(path: Path, job_text: str) -> int:
     except (EnvironmentFailure, OSError) as error:
         print(f"hadamard: {error}", flush=True)
         return FAILED
-    except Exception as error:
+    except OutOfMemory as error:
+        print(f"hadamard: {error}. In a sweep: {LESS_MEMORY}", flush=True)
+        return FAILED
+    except Exception:
         traceback.print_exc()
-        if _is_out_of_memory(error):
-            print(f"hadamard: out of memory ({error}): {LESS_MEMORY}", flush=True)
         return FAILED
     print(f"done: {summary['steps']:,} steps", flush=True)
     return 0
@@ -133,14 +135,6 @@ def _train(path: Path, job_text: str) -> int:
 
 def _has_config(path: Path) -> bool:
     return os.path.lexists(path / "config.json")
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error means that memory could not be allocated, on the CPU or a GPU."""
-    import torch
-
-    message = "can't allocate memory"  # of torch's allocator for the CPU, in a RuntimeError
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or message in str(error)
 
 
 def _with_algorithm_settings(job: Job) -> RunSpec[Any]:
