@@ -12,7 +12,7 @@ import torch
 from hadamard import cli
 from hadamard.core.types import Step
 from hadamard.envs.probe import ProbeEnvs
-from tests.support.commands import Command, kept, small
+from tests.support.commands import Command, checkpoint_names, small
 from tests.support.resume import STREAMS, assert_same_run, words
 
 ENVS = {"dqn": "probe/both", "ppo": "probe/both", "simbav2": "probe/track"}
@@ -102,13 +102,13 @@ def test_nothing_of_a_bad_step_is_kept(
     }[algorithm]
     with monkeypatch.context() as patch:
         break_batch(patch, batch, fault, at)
-        said = command(*words(algorithm, path, ENVS[algorithm]))
-    assert said.code == 1
-    assert said.err == (
+        result = command(*words(algorithm, path, ENVS[algorithm]))
+    assert result.code == 1
+    assert result.err == (
         f"hadamard: at step {step}, environment {env} of {ENVS[algorithm]} returned {problem}; "
-        f"the last good checkpoint is {path / 'checkpoints' / kept(path)[-1]}\n"
+        f"the last good checkpoint is {path / 'checkpoints' / checkpoint_names(path)[-1]}\n"
     )
-    assert len(kept(path)) == 2
+    assert len(checkpoint_names(path)) == 2
     for stream in STREAMS:
         if (rows := path / f"{stream}.jsonl").exists():
             assert not {"NaN", "Infinity"} & set(rows.read_text().replace(",", " ").split()), stream
@@ -126,8 +126,8 @@ def test_a_bad_step_of_greedy_play_is_named(
         path = tmp_path / str(number)
         with monkeypatch.context() as patch:
             break_batch(patch, 1, nan_reward, 2)
-            said = command(*small("dqn", path, options))
-        assert said.code == 1
-        assert "environment 0 of probe/both (greedy play) returned a reward of nan" in said.err
-        assert said.err.count("\n") == 1
+            result = command(*small("dqn", path, options))
+        assert result.code == 1
+        assert "environment 0 of probe/both (greedy play) returned a reward of nan" in result.err
+        assert result.err.count("\n") == 1
         assert "NaN" not in (path / "eval.jsonl").read_text()
