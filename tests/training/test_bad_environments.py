@@ -102,9 +102,9 @@ def test_nothing_of_a_bad_step_is_kept(
     }[algorithm]
     with monkeypatch.context() as patch:
         break_batch(patch, batch, fault, at)
-        said = command(*words(algorithm, path, ENVS[algorithm]))
-    assert said.code == 1
-    assert said.err == (
+        result = command(*words(algorithm, path, ENVS[algorithm]))
+    assert result.code == 1
+    assert result.err == (
         f"hadamard: at step {step}, environment {env} of {ENVS[algorithm]} returned {problem}; "
         f"the last good checkpoint is {path / 'checkpoints' / checkpoint_names(path)[-1]}\n"
     )
@@ -126,8 +126,8 @@ def test_a_bad_step_of_greedy_play_is_named(
         path = tmp_path / str(number)
         with monkeypatch.context() as patch:
             break_batch(patch, 1, nan_reward, 2)
-            said = command(*small("dqn", path, options))
-        assert said.code == 1
-        assert "environment 0 of probe/both (greedy play) returned a reward of nan" in said.err
-        assert said.err.count("\n") == 1
+            result = command(*small("dqn", path, options))
+        assert result.code == 1
+        assert "environment 0 of probe/both (greedy play) returned a reward of nan" in result.err
+        assert result.err.count("\n") == 1
         assert "NaN" not in (path / "eval.jsonl").read_text()
