@@ -53,8 +53,8 @@ def explained(capacity: int, needed: int) -> Iterator[None]:
         reason = str(error).split("DefaultCPUAllocator: ")[-1].partition("\n")[0].rstrip(".")
         raise ValueError(
             f"--algo.replay-capacity: a replay of {capacity:,} steps needs {needed:,} bytes "
-            f"({needed / 1e9:,.1f} GB), which are not available: {reason}. Lower it, or choose another "
-            "--algo.replay-storage if the algorithm has that option"
+            f"({needed / 1e9:,.1f} GB), which are not available: {reason}. Lower it, or choose "
+            "another --algo.replay-storage if the algorithm has that option"
         ) from error
 
 
