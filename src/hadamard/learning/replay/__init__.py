@@ -1,7 +1,7 @@
 """Replay that keeps each frame once, draws from it and saves it in increments.
 
-``ring`` stores and reads, ``sampling`` draws, ``packing`` moves a batch to a GPU in one copy, and
-``disk`` writes the frames of checkpoints.
+``allocation`` finds a place for the frames, ``ring`` stores and reads, ``sampling`` draws,
+``packing`` moves a batch to a GPU in one copy, and ``disk`` writes the frames of checkpoints.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from torch import Tensor
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.types import EnvSpec, State
 from hadamard.learning.replay import disk, packing, sampling
+from hadamard.learning.replay.allocation import Storage
 from hadamard.learning.replay.packing import Batch
-from hadamard.learning.replay.ring import Indices, Ring, Storage
+from hadamard.learning.replay.ring import Indices, Ring
 
 __all__ = ["Batch", "Indices", "Replay", "Storage", "capacity_for"]
 
@@ -33,9 +34,9 @@ def capacity_for(limit: int, steps: int, num_envs: int) -> int:
 class Replay(Ring):
     """The newest transitions of each environment, to be drawn at random.
 
-    ``storage`` says where the frames are kept: in memory, memory-mapped on disk (in a file that is
-    unlinked at once, so that nothing is left behind), on the learner's device, or there if they
-    need at most half of its free memory (``auto``). Everything else is kept, and drawn, where the
+    ``storage`` says where the frames are kept: in memory, memory-mapped on disk (in a file without
+    a name, so that nothing is left behind), on the learner's device, or there if they need at most
+    half of its free memory (``auto``). Everything else is kept, and drawn, where the
     frames are: on a GPU no call waits for the host, so a captured graph can draw. With ``on_host``
     everything but the frames stays on the CPU: storing a step is then one copy to a GPU, not a
     dozen, and draws are made on the CPU (``pack``), optionally one step ahead (``draw_ahead``).

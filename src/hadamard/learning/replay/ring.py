@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Step
-
-Storage = Literal["memory", "disk", "device", "auto"]
+from hadamard.learning.replay import allocation
+from hadamard.learning.replay.allocation import Storage
 
 
 class Indices(NamedTuple):
@@ -59,18 +58,21 @@ class Ring:
         self.device = device
         self.frame_shape = (env.obs_shape[0] // self.stack, *env.obs_shape[1:])
         shape = (num_envs, self.slots, *self.frame_shape)
-        self.frames = _allocate(shape, env.obs_dtype, storage, device, folder)
+        self.nbytes = num_envs * self.slots * self._slot_bytes(env, prioritized)
+        """Memory of a full replay."""
+        with allocation.explained(capacity, self.nbytes):
+            self.frames = allocation.frames(shape, env.obs_dtype, storage, device, folder)
+            grid = (num_envs, self.slots)
+            data_device = torch.device("cpu") if on_host else self.frames.device
+            self.action = torch.zeros(
+                (*grid, *env.action_shape), dtype=env.action_dtype, device=data_device
+            )
+            self.reward = torch.zeros(grid, device=data_device)
+            self.terminated = torch.zeros(grid, dtype=torch.bool, device=data_device)
+            self.usable = torch.zeros(grid, dtype=torch.bool, device=data_device)
+            """Whether a draw may start here."""
+            self.priority = torch.zeros(grid, device=data_device) if prioritized else None
         self._flat_frames = self.frames.flatten(0, 1)
-        grid = (num_envs, self.slots)
-        data_device = torch.device("cpu") if on_host else self.frames.device
-        self.action = torch.zeros(
-            (*grid, *env.action_shape), dtype=env.action_dtype, device=data_device
-        )
-        self.reward = torch.zeros(grid, device=data_device)
-        self.terminated = torch.zeros(grid, dtype=torch.bool, device=data_device)
-        self.usable = torch.zeros(grid, dtype=torch.bool, device=data_device)
-        """Whether a draw may start here."""
-        self.priority = torch.zeros(grid, device=data_device) if prioritized else None
         self.largest_priority = torch.ones((), device=data_device)
         """The priority of new steps."""
         tensors = {"action": self.action, "reward": self.reward, "terminated": self.terminated}
@@ -82,15 +84,16 @@ class Ring:
         self.ages = [0] * num_envs
         """Steps so far in each environment's running episode."""
 
+    def _slot_bytes(self, env: EnvSpec, prioritized: bool) -> int:
+        frame = math.prod(self.frame_shape) * env.obs_dtype.itemsize
+        action = math.prod(env.action_shape) * env.action_dtype.itemsize
+        reward = priority = torch.float32.itemsize
+        terminated = usable = torch.bool.itemsize
+        return frame + action + reward + terminated + usable + prioritized * priority
+
     def __len__(self) -> int:
         """Return the number of transitions that can be drawn."""
         return int(self.usable.sum())
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of a full replay."""
-        tensors = (self.frames, self.action, self.reward, self.terminated, self.usable)
-        return sum(tensor.nbytes for tensor in tensors)
 
     @property
     def priorities(self) -> tuple[Tensor, ...]:
@@ -175,25 +178,3 @@ class Ring:
         stored = self.action[index], self.reward[index], self.terminated[index]
         action, reward, terminated = (tensor.to(self.device) for tensor in stored)
         return action, reward, terminated
-
-
-def _allocate(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    storage: Storage,
-    device: torch.device,
-    folder: str | os.PathLike[str] | None,
-) -> Tensor:
-    count = math.prod(shape)
-    if storage == "auto":
-        needed = count * dtype.itemsize
-        fits = device.type == "cuda" and 2 * needed < torch.cuda.mem_get_info(device)[0]
-        storage = "device" if fits else "memory"
-    if storage != "disk":
-        # The system reserves memory when it is first written: a large replay grows as it fills.
-        return torch.empty(shape, dtype=dtype, device=device if storage == "device" else "cpu")
-    path = Path(folder or ".") / f".replay-{os.getpid()}.map"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tensor = torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(shape)
-    path.unlink()
-    return tensor
