@@ -20,6 +20,17 @@ def test_a_measurement_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> N
     assert estimate.measure(job) == "nothing was measured within 0 s"
 
 
+@pytest.mark.parametrize("cached", ["[]", '{"KEY": 7}', '{"KEY": {"steps_per_second": "fast"}}'])
+def test_a_damaged_cache_is_measured_again(cached: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paper.jobs("fig-kde", "smoke", "runs")[0]
+    file = estimate.cache_file()
+    file.parent.mkdir(parents=True)
+    file.write_text(cached.replace("KEY", "kind"))
+    monkeypatch.setattr(estimate, "measure", lambda job, threads: "measured again")
+    kinds = {"kind": estimate.LabeledJob("tanh", job)}
+    assert estimate.costs_of_kinds(kinds, 1) == {"kind": "measured again"}
+
+
 def test_a_cost_includes_everything_that_a_run_does() -> None:
     job = paper.jobs("fig-kde", "smoke", "runs")[0]
     cost = Cost(

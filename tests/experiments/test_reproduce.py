@@ -85,7 +85,7 @@ def test_a_dry_run_measures_once_and_starts_nothing(
     assert err == "measuring dqn on minatar, tanh (1 of 1) ...\n"
     assert out.count("1 arm x 1 task x 2 seeds = 2 runs of 2,000 steps") == 2
     assert f"2 different runs in {tmp_path / 'smoke'}, 0 finished already" in out
-    line = r"  dqn on minatar, tanh: 2 runs of \d+ s \([\d,]+ steps/s\), .* memory, .* disk each"
+    line = r"  dqn on minatar, tanh: 2 runs of [^(]+ \([\d,.]+ steps/s\), .* memory, .* disk each"
     assert re.search(line, out)
     assert re.search(r"in all about .* one after another, .* with 2 at a time", out)
     assert not (tmp_path / "smoke").exists()

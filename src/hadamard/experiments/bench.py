@@ -119,6 +119,7 @@ class TimedTraining:
         clock = self.trainer.clock.seconds_by_part
         before, first_step = dict(clock), self.trainer.step
         start = time.perf_counter()
+        self.trainer.advance()
         while time.perf_counter() - start < seconds or not self.trainer.settled:
             self.trainer.advance()
         if self.trainer.device.type == "cuda":

@@ -13,7 +13,7 @@ from typing import Any
 
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.identity import run_name, variant, without_unused
-from hadamard.core.run import Run
+from hadamard.core.run import Run, RunError
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,12 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has been trained to its present horizon."""
-        done = Run(self.path).done
+        """Whether the run has been trained to its present horizon; a damaged run has not."""
+        run = Run(self.path)
+        try:
+            done = run.done if run.config else None
+        except RunError:
+            return False
         return done is not None and bool(done["steps"] >= self.spec.train.horizon)
 
     @property

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hadamard.core.files import RunError, open_file
+from hadamard.core.run import Run
 from hadamard.core.streams import last_rows
 from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 
 _PID_DIGITS = 10
 """Digits of a process's number at most."""
-State = Literal["absent", "running", "interrupted", "finished", "failed"]
+State = Literal["absent", "running", "interrupted", "damaged", "finished", "failed"]
 
 
 def run_state(job: Job) -> State:
@@ -28,7 +29,12 @@ def run_state(job: Job) -> State:
         return "running"
     if os.path.lexists(job.failure):
         return "failed"
-    return "interrupted" if os.path.lexists(job.path / "config.json") else "absent"
+    if not (run := Run(job.path)).exists:
+        return "absent"
+    try:
+        return "interrupted" if run.config else "damaged"
+    except RunError:
+        return "damaged"
 
 
 def training_process(path: Path) -> int | None:
