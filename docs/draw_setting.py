@@ -43,7 +43,7 @@ SHADOW = 0.06
 
 def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a white figure with axes in inches, their origin at the lower left."""
-    figure = new_figure(width, height, (0, 0, 0, 0))
+    figure = new_figure(width, height, (0, 0, 0, 0), formulas=True)
     axes = figure.subplots()
     axes.set(xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()

@@ -14,8 +14,10 @@ from hadamard.cli.common import UserError, parse
 from hadamard.report.data.imported import ImportedCurve, read_curves
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import gather
+from hadamard.report.draw.pictures import save_figure
 from hadamard.report.pages.comparison import overview, write_comparison
 from hadamard.report.pages.full_report import write_report
+from hadamard.report.pages.output import check_figure, check_output
 from hadamard.report.statistics.normalize import NORMALIZATIONS
 
 
@@ -47,6 +49,9 @@ def main(words: list[str]) -> int:
     options = parse(_Report, words, "hadamard report")
     if not options.runs:
         raise UserError("nothing to compare: name run folders, or a folder that contains runs")
+    check_output(options.output)
+    if options.figure is not None:
+        check_figure(options.figure)
     runs, troubles = gather(options.runs)
     if options.output.suffix == ".html":
         if options.curves is not None or options.normalize != "auto":
@@ -57,8 +62,6 @@ def main(words: list[str]) -> int:
         page = options.output
         write_comparison(page, runs, options.title, _default_settings(), troubles)
     else:
-        if options.output.exists() and not options.output.is_dir():
-            raise UserError(f"{options.output} is a file: name a page (.html) or a folder")
         page = write_report(
             options.output, runs, options.title, _default_settings(), troubles,
             normalization=None if options.normalize == "auto" else options.normalize,
@@ -69,7 +72,7 @@ def main(words: list[str]) -> int:
         message = f"{wrong} of the runs could not be used, or not in full"
         print(f"{message}; the page says which and why", file=sys.stderr)
     if options.figure is not None:
-        overview(runs).savefig(options.figure, dpi=130)
+        save_figure(overview(runs), options.figure, dpi=130)
         print(f"wrote {options.figure}")
     return 0
 

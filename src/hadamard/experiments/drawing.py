@@ -18,6 +18,7 @@ from hadamard.report.compositions import Drawing
 from hadamard.report.data.imported import ImportedCurve, read_curves
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import gather
+from hadamard.report.pages.output import check_folder
 from hadamard.report.pages.paper_page import Entry, write_index, write_page
 
 
@@ -43,8 +44,8 @@ class DrawingOptions:
         for path in self.runs:
             if not path.exists():
                 raise ValueError(f"--runs {path}: there is no such file or folder")
-        if self.output is not None and self.output.exists() and not self.output.is_dir():
-            raise ValueError(f"--output {self.output} is a file: name a folder")
+        if self.output is not None:
+            check_folder(self.output)
         if self.curves is not None:
             read_curves(self.curves)
 

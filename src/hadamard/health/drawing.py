@@ -38,16 +38,16 @@ def density_grid(layer: LayerHealth) -> KdeGrid:
 
 def density_figure(layer: LayerHealth) -> Figure:
     """Draw the densities of a layer's plotted neurons, dormant ones outlined in red."""
-    from hadamard.report.draw import figures
+    from hadamard.report.draw.densities import kde_grid
 
-    return figures.kde_grid(density_grid(layer))
+    return kde_grid(density_grid(layer))
 
 
 def health_figure(diagnosis: Diagnosis) -> Figure:
     """Draw dormant neurons, effective rank and hidden bias of every layer."""
-    from hadamard.report.draw import figures
+    from hadamard.report.draw.layers import health
 
-    return figures.health({diagnosis.model: diagnosis.to_dict()})
+    return health({diagnosis.model: diagnosis.to_dict()})
 
 
 def html_table(diagnosis: Diagnosis) -> str:

@@ -57,8 +57,11 @@ def test_every_figure_and_table_is_there_in_both_formats(report: Path) -> None:
 def test_no_figure_is_written_over_another(tmp_path: Path) -> None:
     for name, env in {"a": "odd/one two", "b": "odd/one-two"}.items():
         write_run(tmp_path / name, env=env)
-    with pytest.raises(ValueError, match="two figures would be written to .*score-pqn-on-odd-one"):
-        write_report(tmp_path / "out", load([tmp_path]), "Clash")
+    text = write_report(tmp_path / "out", load([tmp_path]), "Clash").read_text()
+    names = ["score-pqn-on-odd-one-two", "score-pqn-on-odd-one-two-2"]
+    first, second = ((tmp_path / "out" / "figures" / f"{n}.svg").read_text() for n in names)
+    assert ("odd/one two" in first) != ("odd/one two" in second)
+    assert all(f'data-chart="{name}"' in text for name in names)
 
 
 def test_the_page_is_self_contained_escaped_and_reproducible(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hadamard.report.compositions import Composed, Drawing, numbers_table
 from hadamard.report.data.kde_grid import KdeGrid
 from hadamard.report.data.run_data import RunData
-from hadamard.report.draw.figures import add_footer, draw_densities, new_figure
+from hadamard.report.draw.densities import draw_densities
+from hadamard.report.draw.figures import add_footer, new_figure
 from hadamard.report.statistics.panel import PanelRuns
 from hadamard.text import steps_words
 

@@ -11,9 +11,12 @@ import numpy as np
 from hadamard.report.data.series import FloatArray
 from hadamard.report.draw.figures import (
     BLUE,
+    MOST_ROWS,
     VERMILLION,
     VariantStyle,
     add_footer,
+    first,
+    name_in_figure,
     new_figure,
     style_axes,
 )
@@ -31,10 +34,11 @@ def estimates(
     unit: str,
 ) -> Figure:
     """Draw one number per variant with its interval."""
-    figure = new_figure(4.2, 1.05 + 0.27 * len(values))
+    labels, cut = first(list(values), MOST_ROWS)
+    figure = new_figure(4.2, 1.05 + 0.27 * len(labels))
     axes = figure.subplots()
-    _points(axes, values, styles)
-    axes.set_title(title, fontsize=10.5)
+    _points(axes, {label: values[label] for label in labels}, styles)
+    axes.set_title(f"{title}\nthe {cut} variants" if cut else title, fontsize=10.5)
     axes.set_xlabel(unit, fontsize=9)
     return figure
 
@@ -43,7 +47,7 @@ def improvements(
     values: Mapping[str, Estimate], styles: Mapping[str, VariantStyle], baseline: str
 ) -> Figure:
     """Draw the probability that a run of each variant beats a run of the baseline."""
-    title = f"Probability of improvement over {baseline}"
+    title = f"Probability of improvement over {name_in_figure(baseline)}"
     figure = estimates(values, styles, title, "probability of a higher score on a task")
     (axes,) = figure.axes
     axes.axvline(0.5, color="#555555", linewidth=1, linestyle=":")
@@ -67,7 +71,7 @@ def _interval(axes: Axes, row: int, low: float, high: float, color: str) -> None
 
 def _finish_rows(axes: Axes, labels: Sequence[str]) -> None:
     """Label the rows from top to bottom."""
-    axes.set_yticks(range(len(labels)), labels[::-1])
+    axes.set_yticks(range(len(labels)), [name_in_figure(label) for label in labels[::-1]])
     axes.set_ylim(-0.6, len(labels) - 0.4)
     style_axes(axes, grid="x", ticks=8.5)
 
@@ -81,14 +85,16 @@ def profiles(
     """Draw the fraction of runs above each score."""
     figure = new_figure(4.2, 3)
     axes = figure.subplots()
-    for label, band in values.items():
-        style = styles[label]
+    labels, cut = first(list(values), MOST_ROWS)
+    for label in labels:
+        band, style = values[label], styles[label]
         if np.isfinite(band.low).any():
             axes.fill_between(taus, band.low, band.high, color=style.color, alpha=0.15,
                               linewidth=0)  # fmt: skip
         axes.plot(taus, band.value, color=style.color, linestyle=style.dashes, linewidth=1.8,
-                  marker=style.marker, markersize=4, markevery=10, label=label)  # fmt: skip
-    axes.set(title="Performance profile", ylabel="fraction of runs above", ylim=(-0.03, 1.03))
+                  marker=style.marker, markersize=4, markevery=10)  # fmt: skip
+    title = f"Performance profile, {cut} variants" if cut else "Performance profile"
+    axes.set(title=title, ylabel="fraction of runs above", ylim=(-0.03, 1.03))
     axes.set_xlabel(unit, fontsize=9)
     style_axes(axes, grid="both", ticks=8.5)
     axes.title.set_fontsize(10.5)

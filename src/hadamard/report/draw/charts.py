@@ -12,7 +12,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,18 @@ import numpy.typing as npt
 
 from hadamard.report.data.series import FloatArray
 from hadamard.report.draw.figures import (
+    MOST_POINTS,
+    MOST_ROWS,
     VARIANT_COLORS,
     VariantStyle,
     add_footer,
+    evenly,
     finish_curve_axes,
     legend_handles,
+    name_in_figure,
     new_figure,
 )
+from hadamard.report.draw.plain_text import escape
 from hadamard.report.draw.svg import page_color
 from hadamard.report.statistics.estimates import Band, mean_curve, without_interval
 
@@ -106,7 +110,7 @@ def mean_line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: 
     any_value = np.flatnonzero(np.isfinite(values).any(axis=0))
     if any_value.size:  # cut the steps that no run has reached
         steps, values = steps[: any_value[-1] + 1], values[:, : any_value[-1] + 1]
-    drawn_points = _thinned(len(steps))
+    drawn_points = evenly(len(steps), MAX_POINTS)
     steps, values = steps[drawn_points], values[:, drawn_points]
     seeds = values if 1 < len(values) <= MAX_SEED_LINES else values[:0]
     band = mean_curve(values)
@@ -116,7 +120,7 @@ def mean_line(label: str, style: VariantStyle, steps: npt.NDArray[Any], values: 
 
 
 def uncrowded(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines, without single seeds where these would hide the means.
+    """Return the lines, at most `MOST_ROWS`, without single seeds where these would hide the means.
 
     Lines without an interval keep their seeds.
     """
@@ -124,13 +128,25 @@ def uncrowded(lines: Sequence[Line]) -> list[Line]:
         return list(lines)
     return [
         replace(line, seeds=line.seeds[:0]) if len(line.seeds) >= MIN_BAND_SEEDS else line
-        for line in lines
+        for line in lines[:MOST_ROWS]
     ]
 
 
-def _thinned(count: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the points that are drawn, including the first and the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(np.int64))
+def thinned(chart: Chart) -> Chart:
+    """Return a chart whose lines have at most `MOST_POINTS` points."""
+    if all(len(line.steps) <= MOST_POINTS for line in chart.lines):
+        return chart
+    return replace(chart, lines=[_thinned(line) for line in chart.lines])
+
+
+def _thinned(line: Line) -> Line:
+    points = evenly(len(line.steps), MOST_POINTS)
+    return replace(
+        line,
+        steps=line.steps[points],
+        band=Band(*(part[points] for part in line.band)),
+        seeds=line.seeds[:, points] if line.seeds.size else line.seeds,
+    )
 
 
 def draw(chart: Chart) -> Figure:
@@ -142,6 +158,7 @@ def draw(chart: Chart) -> Figure:
 
 def draw_on(axes: Axes, chart: Chart, with_seeds: bool = True) -> None:
     """Draw a chart on axes: thick means, thin seeds, shaded intervals."""
+    chart = thinned(chart)
     for item in chart.lines:
         color, steps = item.style.color, item.steps
         if item.seeds.size and with_seeds:
@@ -177,7 +194,8 @@ def small_multiples(
     columns = min(columns, len(charts))
     rows = math.ceil(len(charts) / columns)
     width = max(columns * cell[0] + 0.4, 4.2)
-    per_row = max(1, int(width / (0.45 + 0.075 * max(map(len, legend), default=1))))
+    names = [name_in_figure(label) for label in legend]
+    per_row = max(1, int(width / (0.45 + 0.075 * max(map(len, names), default=1))))
     legend_rows = math.ceil(len(legend) / per_row)
     footer_lines = textwrap.wrap(footer, int(width * 16))
     bottom = 0.5 + 0.15 * len(footer_lines) + (0.08 if footer_lines else 0)
@@ -202,7 +220,7 @@ def small_multiples(
         axes.set_visible(False)
     handles = legend_handles(grid[0][0], legend.values())
     figure.legend(
-        handles, list(legend), loc="upper center", frameon=False, fontsize=8.5, ncols=per_row,
+        handles, names, loc="upper center", frameon=False, fontsize=8.5, ncols=per_row,
     )  # fmt: skip
     add_footer(figure, footer_lines)
     return figure
@@ -234,9 +252,9 @@ def legend_html(styles: Mapping[str, VariantStyle], swatches: Mapping[str, str])
     return f'<ul class="legend variants">{entries}</ul>'
 
 
-def script_html(charts: Iterable[Chart]) -> str:
-    """Return the data of all charts and the script that draws them."""
-    data = json.dumps([payload(chart) for chart in charts], separators=(",", ":"))
+def script_html(payloads: Iterable[str]) -> str:
+    """Return the script that draws all charts, with their data, see `payload_json`."""
+    data = f"[{','.join(payloads)}]"
     data = data.replace("<", "\\u003c")  # no text may end the script element
     code = (_FOLDER / "chart.js").read_text(encoding="utf-8")
     return f'<script type="application/json" id="charts">{data}</script>\n<script>{code}</script>'
@@ -247,8 +265,14 @@ def style() -> str:
     return (_FOLDER / "chart.css").read_text(encoding="utf-8")
 
 
+def payload_json(chart: Chart) -> str:
+    """Return a chart as JSON for the script; what JSON cannot hold, such as NaN, is an error."""
+    return json.dumps(payload(chart), separators=(",", ":"), allow_nan=False)
+
+
 def payload(chart: Chart) -> dict[str, Any]:
     """Return a chart as data for the script."""
+    chart = thinned(chart)
     low, high = chart.limits
     return {
         "name": chart.name,

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hadamard.report.data.kde_grid import KdeGrid
+from hadamard.report.draw.plain_text import LONGEST_IN_FIGURE, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 Grid = Literal["x", "y", "both"]
+Item = TypeVar("Item")
 
 # Okabe and Ito's palette: its colors differ for every kind of color vision, and in gray.
 BLUE, SKY, ORANGE, VERMILLION = "#0072B2", "#56B4E9", "#E69F00", "#D55E00"
@@ -27,6 +28,13 @@ RED = "#c1121f"
 VARIANT_COLORS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#1d2129", GRAY)
 _VARIANT_MARKERS = "osD^vPXp"
 _VARIANT_DASHES = ("-", "--", ":", "-.")
+
+MOST_ROWS = 40
+"""Variants in a figure, in a chart or in a legend."""
+MOST_POINTS = 500
+"""Points of a curve."""
+_MOST_SEEDS = 50
+_MOST_TASKS = 20
 
 
 class VariantStyle(NamedTuple):
@@ -47,19 +55,25 @@ class Curve:
     """(seeds, steps); NaN where there is no value."""
 
 
-def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Figure:
+def new_figure(
+    width: float, height: float, margins: Sequence[float] = (), *, formulas: bool = False
+) -> Figure:
     """Return an empty figure.
 
     ``margins`` are left, right, bottom and top in inches. Without them matplotlib computes a
-    layout, which doubles the drawing time.
+    layout, which doubles the drawing time. Only with ``formulas`` is text between $ a formula:
+    names of runs must never be.
     """
     try:
         from matplotlib.figure import Figure
+
+        from hadamard.report.draw.plain_figure import PlainFigure
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'hadamard-rl[report]'") from error
+    kind = Figure if formulas else PlainFigure
     if not margins:
-        return Figure(figsize=(width, height), layout="constrained")
-    figure = Figure(figsize=(width, height))
+        return kind(figsize=(width, height), layout="constrained")
+    figure = kind(figsize=(width, height))
     left, right, bottom, top = margins
     figure.subplots_adjust(
         left / width, bottom / height, 1 - right / width, 1 - top / height, wspace=0.12, hspace=0.4
@@ -67,78 +81,8 @@ def new_figure(width: float, height: float, margins: Sequence[float] = ()) -> Fi
     return figure
 
 
-def health(diagnoses: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw dormant neurons, effective rank and hidden bias of one or more networks."""
-    # Row 0 is at the bottom, so the list is reversed: the first network's first layer is on top.
-    labels = [(network, layer) for network, d in diagnoses.items() for layer in d["layers"]][::-1]
-    figure = new_figure(11, 1.7 + 0.36 * len(labels))
-    left, middle, right = figure.subplots(1, 3, sharey=True)
-    rows = np.arange(len(labels))
-    color = dict(zip(diagnoses, NETWORK_COLORS * len(diagnoses), strict=False))
-    colors = [color[network] for network, _ in labels]
-    layers = [layer for _, layer in labels]
-
-    _bars(left, rows, [100 * layer["dormant_fraction"] for layer in layers], colors)
-    left.set(title="Dormant neurons", xlabel="share of the layer (%)", xlim=(0, 100))
-    ranks = [100 * layer["effective_rank"] / layer["full_rank"] for layer in layers]
-    notes = [f"{layer['effective_rank']}/{layer['full_rank']}" for layer in layers]
-    _bars(middle, rows, ranks, colors, notes)
-    middle.set(title="Effective rank", xlabel="share of the possible rank (%)", xlim=(0, 100))
-    _contributions(right, rows, layers)
-
-    if len(diagnoses) > 1:
-        names = [f"{layer['name']}  ({network})" for network, layer in labels]
-    else:
-        names = [layer["name"] for _, layer in labels]
-    left.set_yticks(rows, names)
-    left.set_ylim(-0.6, len(labels) - 0.4)
-    for axes in (left, middle, right):
-        _finish(axes)
-    return figure
-
-
-def _bars(
-    axes: Axes, rows: Any, values: list[float], colors: list[str], notes: list[str] | None = None
-) -> None:
-    axes.barh(rows, values, color=colors, height=0.62)
-    for row, value, note in zip(rows, values, notes or [f"{v:.1f}" for v in values], strict=True):
-        inside = value > 75
-        axes.annotate(
-            note,
-            (value, row),
-            xytext=(-4 if inside else 4, 0),
-            textcoords="offset points",
-            ha="right" if inside else "left",
-            va="center",
-            fontsize=8,
-            color="white" if inside else "#222",
-        )
-
-
-def _contributions(axes: Axes, rows: Any, layers: list[Mapping[str, Any]]) -> None:
-    parts = ("live", "dormant", "bias")
-    values = np.array(
-        [[layer[f"{part}_contribution"] or 0.0 for part in parts] for layer in layers]
-    )
-    totals = values.sum(axis=1, keepdims=True)
-    shares = 100 * np.divide(values, totals, out=np.zeros_like(values), where=totals > 0)
-    start = np.zeros(len(layers))
-    names = ("live neurons", "dormant neurons (hidden bias)", "own bias")
-    for share, color, name in zip(shares.T, (SKY, VERMILLION, GRAY), names, strict=True):
-        axes.barh(rows, share, left=start, color=color, height=0.62, label=name)
-        start += share
-    for row, layer in zip(rows, layers, strict=True):
-        if layer["live_contribution"] is None:
-            note = "no affine layer reads this directly"
-            axes.text(2, row, note, va="center", fontsize=7.5, color="#555")
-    axes.set(title="What the next layer receives", xlabel="share of absolute contribution (%)")
-    axes.set_xlim(0, 100)
-    axes.figure.legend(
-        loc="outside lower right", ncols=3, frameon=False, fontsize=8, handlelength=1
-    )
-
-
-def _finish(axes: Axes, grid: Grid | None = None) -> None:
+def finish_axes(axes: Axes, grid: Grid | None = None) -> None:
+    """Give axes their grid and font sizes, and remove their frame."""
     style_axes(axes, grid)
     axes.title.set_fontsize(10.5)
     axes.xaxis.label.set_fontsize(9)
@@ -153,54 +97,31 @@ def style_axes(axes: Axes, grid: Grid | None = None, ticks: float = 9) -> None:
     axes.tick_params(length=0, labelsize=ticks)
 
 
-def kde_grid(grid: KdeGrid) -> Figure:
-    """Draw each neuron's density in a cell of its own; dormant neurons' cells have red outlines."""
-    columns = min(4, len(grid.neurons))
-    rows = math.ceil(len(grid.neurons) / columns)
-    width, height = 1.9 * columns + 0.3, 1.35 * rows + 0.7
-    figure = new_figure(width, height, (0.4, 0.1, 0.55, 0.6))
-    draw_densities(figure, grid, 0.55 / height, 1 - 0.6 / height, 0.4 / width, 1 - 0.1 / width)
-    figure.suptitle(grid.title, fontsize=10.5, y=1 - 0.12 / height)
-    figure.supxlabel("activation", fontsize=9, y=0.1 / height)
-    figure.supylabel("density", fontsize=9)
-    return figure
+def first(items: Sequence[Item], most: int) -> tuple[list[Item], str]:
+    """Return the first items, and words for how many there are if not all are shown.
+
+    Examples:
+        >>> first("abc", 5), first("abc", 2)
+        ((['a', 'b', 'c'], ''), (['a', 'b'], 'first 2 of 3'))
+    """
+    cut = f"first {most} of {len(items):,}" if len(items) > most else ""
+    return list(items[:most]), cut
 
 
-def draw_densities(
-    figure: Figure | SubFigure,
-    grid: KdeGrid,
-    bottom: float,
-    top: float,
-    left: float = 0.08,
-    right: float = 0.98,
-) -> None:
-    """Draw a grid of densities into a figure or a subfigure."""
-    count = len(grid.neurons)
-    columns = min(4, count)
-    figure.subplots_adjust(left, bottom, right, top, wspace=0.12, hspace=0.75)
-    cells = np.atleast_1d(figure.subplots(math.ceil(count / columns), columns)).ravel()
-    for cell in cells[count:]:
-        cell.set_visible(False)
-    for i, cell in enumerate(cells[:count]):
-        color = RED if grid.dormant[i] else BLUE
-        places, density = grid.places[i], grid.density[i]
-        if grid.bounded:
-            # All cells share one axis, so a spike at -1 or +1 stands at the edge.
-            places = np.concatenate([[-1.25], places, [1.25]])
-            density = np.concatenate([[0.0], density, [0.0]])
-            cell.set_xlim(-1.25, 1.25)
-            cell.set_xticks([-1, 0, 1])
-        cell.fill_between(places, density, color=color, alpha=0.25, linewidth=0)
-        cell.plot(places, density, color=color, linewidth=1.1)
-        cell.set_ylim(0, 1.25 * float(density.max()))
-        cell.set_yticks([])
-        cell.tick_params(labelsize=7, length=2)
-        cell.set_title(
-            f"neuron {grid.neurons[i]}, peak {density.max():.3g}", fontsize=6.5, color="#222", pad=3
-        )
-        for spine in cell.spines.values():
-            spine.set_color(RED if grid.dormant[i] else "#c8ccd2")
-            spine.set_linewidth(2.2 if grid.dormant[i] else 0.8)
+def evenly(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Return at most so many indices of a list, evenly spread from its first to its last.
+
+    Examples:
+        >>> evenly(3, 5), evenly(9, 3)
+        (array([0, 1, 2]), array([0, 4, 8]))
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def name_in_figure(name: str) -> str:
+    """Return a name as a figure shows it: short, and never hidden from a legend."""
+    text = plain(name, LONGEST_IN_FIGURE)
+    return f" {text}" if text.startswith("_") else text  # matplotlib's mark of what is hidden
 
 
 def add_footer(figure: Figure, lines: Sequence[str]) -> None:
@@ -257,20 +178,24 @@ def curves(lines: Sequence[Curve], title: str, ylabel: str, from_zero: bool = Fa
 
 def panels(rows: Mapping[str, Sequence[Panel]], legend: Mapping[str, VariantStyle]) -> Figure:
     """Draw rows of panels with one legend; each row's name is at its left."""
-    columns = max(map(len, rows.values()))
-    figure = new_figure(3.1 * columns, 2.6 * len(rows) + 0.4)
-    grid = figure.subplots(len(rows), columns, squeeze=False)
-    for axes_row, (name, row) in zip(grid, rows.items(), strict=True):
+    shown, cut = first(list(rows.items()), _MOST_TASKS)
+    columns = max(len(row) for _, row in shown)
+    figure = new_figure(3.1 * columns, 2.6 * len(shown) + 0.4)
+    grid = figure.subplots(len(shown), columns, squeeze=False)
+    for axes_row, (name, row) in zip(grid, shown, strict=True):
         for axes, panel in zip(axes_row, row, strict=False):
             draw_panel(axes, panel)
         for axes in axes_row[len(row) :]:
             axes.set_visible(False)
-        first = axes_row[0]
-        first.set_ylabel(f"{name}\n{first.get_ylabel()}", fontsize=9)
-    handles = legend_handles(grid[0][0], legend.values())
-    figure.legend(
-        handles, list(legend), loc="outside upper center", ncols=len(legend), frameon=False
-    )
+        left = axes_row[0]
+        left.set_ylabel(f"{name_in_figure(name)}\n{left.get_ylabel()}", fontsize=9)
+    if cut:
+        figure.supxlabel(f"the {cut} tasks", fontsize=9)
+    labels, _ = first(list(legend), MOST_ROWS)
+    names = [name_in_figure(label) for label in labels]
+    per_row = max(1, min(len(names), int(3.1 * columns / (0.5 + 0.08 * max(map(len, names))))))
+    handles = legend_handles(grid[0][0], [legend[label] for label in labels])
+    figure.legend(handles, names, loc="outside upper center", ncols=per_row, frameon=False)
     return figure
 
 
@@ -290,19 +215,22 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     Mean and range are drawn only where every seed has a value: a mean over fewer seeds would jump
     where a seed ends.
     """
-    lines, title, ylabel, from_zero = panel
+    all_lines, title, ylabel, from_zero = panel
+    lines, cut = first(all_lines, MOST_ROWS)
     for line in lines:
-        color, x = line.style.color, line.steps
-        for values in line.values:
+        points = evenly(len(line.steps), MOST_POINTS)
+        color, x, seeds = line.style.color, line.steps[points], line.values[:, points]
+        for values in seeds[:_MOST_SEEDS]:
             axes.plot(x, values, color=color, linewidth=0.7, alpha=0.6)
         axes.fill_between(
-            x, line.values.min(axis=0), line.values.max(axis=0),
+            x, seeds.min(axis=0), seeds.max(axis=0),
             color=color, alpha=0.15, linewidth=0,
         )  # fmt: skip
         axes.plot(
-            x, line.values.mean(axis=0), color=color, linestyle=line.style.dashes, linewidth=2,
+            x, seeds.mean(axis=0), color=color, linestyle=line.style.dashes, linewidth=2,
             marker=line.style.marker, markersize=4.5, markevery=max(1, math.ceil(len(x) / 10)),
         )  # fmt: skip
+    title = f"{title}\n{cut} variants" if cut else title
     axes.set(title=title, xlabel="training steps", ylabel=ylabel)
     if from_zero:
         top = axes.get_ylim()[1]
@@ -314,7 +242,7 @@ def finish_curve_axes(axes: Axes) -> None:
     """Finish axes with curves over training: limits, ticks, grid and font sizes."""
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(_short_steps)
-    _finish(axes, grid="y")
+    finish_axes(axes, grid="y")
     axes.yaxis.label.set_fontsize(9)
 
 
@@ -324,19 +252,3 @@ def _short_steps(value: float, _: Any = None) -> str:
         if abs(value) >= unit:
             return f"{value / unit:g}{letter}"
     return f"{value:g}"
-
-
-def contributions(parts: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw what the next layer receives, one bar for each name, from top to bottom.
-
-    ``parts`` has the ``live_contribution``, ``dormant_contribution`` and ``bias_contribution`` of
-    each name.
-    """
-    names = list(parts)[::-1]
-    figure = new_figure(4.6, 1.35 + 0.36 * len(names))
-    axes = figure.subplots()
-    rows = np.arange(len(names))
-    _contributions(axes, rows, [parts[name] for name in names])
-    axes.set_yticks(rows, names)
-    _finish(axes)
-    return figure

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hadamard.report.draw.svg import svg_text
+from hadamard.core.files import write_atomically
+from hadamard.report.draw.plain_text import reason
+from hadamard.report.draw.svg import quiet_fonts, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +33,13 @@ class Picture(NamedTuple):
     """The path of its files without their suffixes."""
 
 
-def draw_all(pictures: Sequence[Picture]) -> list[str]:
+class Failure(NamedTuple):
+    """Stands for a figure that could not be drawn."""
+
+    reason: str
+
+
+def draw_all(pictures: Sequence[Picture]) -> list[str | Failure]:
     """Write every picture as SVG and PNG; return the contents of the SVG files."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if cores == 1 or len(pictures) <= _MAX_SEQUENTIAL or sys.platform != "linux":
@@ -39,24 +49,38 @@ def draw_all(pictures: Sequence[Picture]) -> list[str]:
     del matplotlib
     global _pending
     _pending = pictures
-    with warnings.catch_warnings():
-        # Python warns of forking a process with threads; drawing uses none of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pool = multiprocessing.get_context("fork").Pool(min(cores, len(pictures)))
-    with pool:
-        contents = pool.map(_draw_by_index, range(len(pictures)), chunksize=1)
-        pool.close()
-        pool.join()
-    _pending = ()
-    return contents
+    try:
+        with warnings.catch_warnings():
+            # Python warns of forking a process with threads; drawing uses none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            workers = ProcessPoolExecutor(
+                min(cores, len(pictures)), multiprocessing.get_context("fork")
+            )
+            with workers:
+                futures = [workers.submit(_draw_by_index, i) for i in range(len(pictures))]
+        return [_result(future) for future in futures]
+    finally:
+        _pending = ()
 
 
-def _draw_by_index(index: int) -> str:
+def _draw_by_index(index: int) -> str | Failure:
     return _draw(_pending[index])
 
 
-def _draw(picture: Picture) -> str:
-    return write_figure(picture.draw(), picture.path)
+def _draw(picture: Picture) -> str | Failure:
+    try:
+        return write_figure(picture.draw(), picture.path)
+    except ImportError:  # what is not installed is the reader's to install
+        raise
+    except Exception as error:
+        return Failure(reason(error))
+
+
+def _result(future: Future[str | Failure]) -> str | Failure:
+    try:
+        return future.result()
+    except BrokenExecutor:
+        return Failure("the process that drew it was killed, perhaps for want of memory")
 
 
 def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
@@ -65,11 +89,19 @@ def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
     ``path`` is the path of the files without their suffixes.
     """
     svg = svg_text(figure, path.name)
-    path.with_name(f"{path.name}.svg").write_text(svg, encoding="utf-8")
+    write_atomically(path.with_name(f"{path.name}.svg"), svg.encode("utf-8", "backslashreplace"))
     # Keep the SVG's layout: computing it again would take half of the time.
     figure.set_layout_engine("none")
-    figure.savefig(path.with_name(f"{path.name}.png"), dpi=_DPI)
+    save_figure(figure, path.with_name(f"{path.name}.png"), dpi=_DPI)
     if pdf:
         # Without a date, so that equal numbers make equal files.
-        figure.savefig(path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
+        save_figure(figure, path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
     return svg
+
+
+def save_figure(figure: Figure, path: Path, **options: Any) -> None:
+    """Write a figure into a file in the format of its suffix, which replaces a link there."""
+    buffer = io.BytesIO()
+    with quiet_fonts():
+        figure.savefig(buffer, format=path.suffix[1:], **options)
+    write_atomically(path, buffer.getvalue())

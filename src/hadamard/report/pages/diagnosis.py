@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hadamard import __version__
 from hadamard.report.data.kde_grid import KdeGrid
-from hadamard.report.draw import figures
+from hadamard.report.draw.densities import kde_grid
+from hadamard.report.draw.layers import health
+from hadamard.report.draw.plain_text import escape, plain
 from hadamard.report.draw.svg import inline_figure
 from hadamard.report.pages.document import columns_html, terms_html, write_document
 from hadamard.report.pages.glossary import DENSITIES_TEXT, health_terms
+from hadamard.report.pages.left_out import Omissions
+from hadamard.report.pages.output import check_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,32 +62,39 @@ def write_diagnosis_page(
 
     ``further_figures``, by caption, are shown before the layers.
     """
+    check_page(path)
     has_several_networks = len(diagnoses) > 1
     first = next(iter(diagnoses.values()))
     tables = "".join(
         (f"<h3>{escape(label)}</h3>" if has_several_networks else "") + layer_table_html(diagnosis)
         for label, diagnosis in diagnoses.items()
     )
+    omissions = Omissions()
+
+    def figure(draw: Callable[[], Figure], name: str, caption: str = "") -> str:
+        name = plain(name)
+        picture = omissions.attempt(f"The figure {name}", lambda: inline_figure(draw(), name))
+        caption_html = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        label = escape(caption or name)
+        return f'<figure role="img" aria-label="{label}">{picture}{caption_html}</figure>'
+
     densities = "".join(
-        f'<figure role="img" aria-label="{escape(label)} {escape(grid.title)}">'
-        f"{inline_figure(figures.kde_grid(grid), f'{label}{i}')}"
-        f"<figcaption>{escape(label)}, {escape(grid.title)}</figcaption></figure>"
+        figure(partial(kde_grid, grid), f"{label}{i}", f"{label}, {grid.title}")
         for label, grids_of_network in grids.items()
         for i, grid in enumerate(grids_of_network)
     )
     further_html = "".join(
-        f"<figure>{inline_figure(figure, caption)}"
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-        for caption, figure in (further_figures or {}).items()
+        figure(partial(_itself, further), caption, caption)
+        for caption, further in (further_figures or {}).items()
     )
+    layers = figure(partial(health, diagnoses), "Dormant neurons, effective rank and hidden bias")
     body = f"""<p class="meta">Measured on {first["observations"]:,} observations · Hadamard \
 {__version__}</p>
 {"".join(f"<p>{escape(p)}</p>" for p in intro.splitlines() if p)}
 {"".join(_verdict_html(label, diagnosis) for label, diagnosis in diagnoses.items())}
 {further_html}
 <h2>Layer by layer</h2>
-<figure role="img" aria-label="Dormant neurons, effective rank and hidden bias by layer">
-{inline_figure(figures.health(diagnoses), "health")}</figure>
+{layers}
 {tables}
 <h2>What single neurons do</h2>
 <p>{DENSITIES_TEXT.format(layer="each layer")}</p>
@@ -91,3 +102,7 @@ def write_diagnosis_page(
 <h2>How to read this</h2>
 {terms_html(health_terms(first["threshold"], first["delta"]))}"""
     write_document(path, title, body)
+
+
+def _itself(figure: Figure) -> Figure:
+    return figure

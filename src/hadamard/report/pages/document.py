@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
-from pathlib import Path
+
+from hadamard.report.draw.plain_text import escape
+from hadamard.report.pages.output import write_page_file
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2129; --paper: #fff; --soft: #5b6470; --line: #e3e6ea;
@@ -82,7 +83,7 @@ def write_document(
     """
     if policy:
         policy = f'\n<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
-    html = f"""<!doctype html>
+    content = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -96,5 +97,4 @@ def write_document(
 </body>
 </html>
 """
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(html, encoding="utf-8")
+    write_page_file(path, content)

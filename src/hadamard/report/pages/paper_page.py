@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from hadamard import __version__
+from hadamard.core.files import write_atomically
 from hadamard.report import compositions
 from hadamard.report.compositions import Drawing
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw.pictures import write_figure
+from hadamard.report.draw.plain_text import escape, plain
 from hadamard.report.draw.svg import inline_svg
 from hadamard.report.pages.document import write_document
+from hadamard.report.pages.left_out import Omissions, listed
+from hadamard.report.pages.output import make_output_folder
 from hadamard.report.pages.tables import Table, estimate_text
 from hadamard.report.statistics.claims import JudgedClaim, judge_claims
 from hadamard.report.statistics.judgement import Verdict
@@ -63,11 +66,15 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     (the experiment's own), ``claims`` and further ones of the composition as CSV and LaTeX;
     ``curves.csv`` has the numbers behind the curves.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_output_folder(folder)
+    omissions = Omissions()
     experiment = drawing.experiment
     judged = judge_claims(experiment, drawing.panels)
     composed = compositions.compose(drawing)
-    figure_svg = write_figure(composed.draw(), folder / "figure", pdf=True)
+    figure_html = omissions.attempt(
+        "The figure",
+        lambda: inline_svg(write_figure(composed.draw(), folder / "figure", pdf=True)),
+    )
     tables = list(composed.tables)
     if judged:
         tables.append(claims_table(judged, experiment.place))
@@ -75,14 +82,14 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     for table in tables:
         table.write(folder)
     if composed.charts:
-        (folder / "curves.csv").write_text(composed.curves_csv(), encoding="utf-8")
-    files = ["figure.svg", "figure.png", "figure.pdf"]
+        write_atomically(folder / "curves.csv", composed.curves_csv())
+    files = [] if omissions.sentences else ["figure.svg", "figure.png", "figure.pdf"]
     files += [f"{table.name}.{suffix}" for table in tables for suffix in ("csv", "tex")]
     files += ["curves.csv"] if composed.charts else []
     body = [
         f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
         f"<p>In the paper: {escape(experiment.shows)}.</p>",
-        f"<figure>{inline_svg(figure_svg)}<figcaption>{escape(composed.caption)}</figcaption></figure>",
+        f"<figure>{figure_html}<figcaption>{escape(composed.caption)}</figcaption></figure>",
         '<p class="files">' + "".join(f'<a href="{file}">{file}</a>' for file in files) + "</p>",
     ]
     caveats = [text for data in drawing.panels.values() for text in data.caveats(composed.measures)]
@@ -130,7 +137,7 @@ def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
             f'src="{entry.name}/figure.png"></div><h2>{escape(entry.place)}</h2>'
             f"<p>{escape(entry.shows)}</p>{state}</a>"
         )
-    path = folder / "index.html"
+    path = make_output_folder(folder) / "index.html"
     body = (
         f'<p class="meta">{len(entries)} figures and tables · scale {escape(scale)} · '
         f'Hadamard {__version__}</p><div class="cards">{"".join(cards)}</div>'
@@ -224,8 +231,8 @@ def _what_was_run(drawing: Drawing) -> str:
             "budget": data.budget_words,
             "the paper": f"{counted(len(paper.tasks), 'task')}, {counted(paper.seeds, 'seed')}, "
             f"{steps_words(paper.steps)} steps",
-            "machine": ", ".join(dict.fromkeys(run.machine for run in runs if run.machine)),
-            "commit": ", ".join(dict.fromkeys((run.commit or "–")[:9] for run in runs)),
+            "machine": listed(dict.fromkeys(plain(run.machine) for run in runs if run.machine)),
+            "commit": listed(dict.fromkeys(plain((run.commit or "–")[:9]) for run in runs)),
         }
         for name, text in cells.items():
             text_columns.setdefault(name, []).append(text)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from html import escape
 from typing import Any
 
 from hadamard.core.config import flattened
 from hadamard.core.identity import PLACE
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.sections import Section
+from hadamard.report.draw.plain_text import escape
 from hadamard.report.pages.document import columns_html, terms_html
 
 # The settings of the training loop that change the results.
@@ -24,9 +24,18 @@ DefaultOf = Callable[[str, str], Mapping[str, Any]]
 """Returns the default spec of an algorithm on an environment, as a run's config has it."""
 
 
-def settings_html(section: Section, default_of: DefaultOf | None) -> str:
+def default_settings(
+    default_of: DefaultOf | None, algorithm: str, env: str
+) -> Mapping[str, Any] | None:
+    """Return the default spec; None if there is none, as of an algorithm that is not known here."""
+    try:
+        return default_of(algorithm, env) if default_of else None
+    except Exception:  # whatever a strange name leads to: commands then have all settings
+        return None
+
+
+def settings_html(section: Section, default: Mapping[str, Any] | None) -> str:
     """Return a section's settings, and the commands that repeat its runs."""
-    default = default_of(section.algorithm, section.env) if default_of else None
     runs = section.runs
     facts = {
         "algorithm": section.algorithm,

@@ -12,6 +12,7 @@ from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.sections import Section
 from hadamard.report.measures import HEALTH, MEASURES, SCORES, number
+from hadamard.report.pages.report_files import slug
 from hadamard.report.pages.run_settings import command
 from hadamard.report.pages.tables import Table, estimate_text
 from hadamard.report.statistics.estimates import Estimate, mean_estimate
@@ -104,10 +105,12 @@ def aggregates_table(
         f"{algorithm_name(scores.algorithm)}, {len(scores.tasks)} tasks: {scores.unit}, "
         "95 % intervals"
     )
-    return Table(f"aggregates-{scores.algorithm}", caption, text_columns, data)
+    return Table(f"aggregates-{slug(scores.algorithm)}", caption, text_columns, data)
 
 
-def runs_table(runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Any]) -> Table:
+def runs_table(
+    runs: Sequence[RunData], defaults: Mapping[tuple[str, str], Mapping[str, Any] | None]
+) -> Table:
     """Return one row per run; ``defaults`` are specs by algorithm and environment."""
     text_columns = {
         "variant": [run.label for run in runs],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hadamard import __version__
 from hadamard.report.data.kde_grid import KdeGrid
 from hadamard.report.data.run_data import RunData
-from hadamard.report.data.sections import Section
+from hadamard.report.data.sections import Section, Variant
 from hadamard.report.draw import figures
 from hadamard.report.draw.figures import VariantStyle
+from hadamard.report.draw.plain_text import escape
+from hadamard.report.draw.svg import inline_figure
 from hadamard.report.measures import MEASURES, PART_SHARES, PARTS, SCORES, ScoreKind
 from hadamard.report.pages.findings import findings, limits
 from hadamard.report.statistics.task_scores import finite
@@ -22,6 +23,15 @@ def styles_of(sections: Sequence[Section]) -> dict[str, VariantStyle]:
     """Return the style of every variant on a page, by label."""
     labels = dict.fromkeys(v.label for section in sections for v in section.variants)
     return {label: figures.variant_style(i) for i, label in enumerate(labels)}
+
+
+def swatches(styles: Mapping[str, VariantStyle]) -> dict[str, str]:
+    """Return for every label a piece of its line as HTML."""
+    by_style = {
+        style: inline_figure(figures.swatch(style), " ".join(style))
+        for style in dict.fromkeys(styles.values())
+    }
+    return {label: by_style[style] for label, style in styles.items()}
 
 
 def runs_line(runs: Sequence[RunData]) -> str:
@@ -103,22 +113,17 @@ class Density(NamedTuple):
     grid: KdeGrid
 
 
-def densities(section: Section) -> list[list[Density]]:
-    """Return for each variant the grids of one of its seeds: an early one and the last."""
-    by_variant = []
-    for variant in section.variants:
-        run = next((run for run in variant.runs if run.snapshots), None)
-        if run is None:
-            continue
-        by_variant.append(
-            [
-                Density(
-                    f"{section.name}: {variant.label} at step {step}",
-                    f"{variant.label}, seed {run.seed}: after {step / run.steps:.0%} of the budget "
-                    f"({step:,} steps)",
-                    grid,
-                )
-                for step, grid in run.snapshots
-            ]
+def densities(section: Section, variant: Variant) -> list[Density]:
+    """Return the grids of one of a variant's seeds: an early one and the last, or fewer."""
+    run = next((run for run in variant.runs if run.snapshots), None)
+    if run is None:
+        return []
+    return [
+        Density(
+            f"{section.name}: {variant.label} at step {step}",
+            f"{variant.label}, seed {run.seed}: after {step / run.steps:.0%} of the budget "
+            f"({step:,} steps)",
+            grid,
         )
-    return by_variant
+        for step, grid in run.snapshots
+    ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadamard.core.files import write_atomically
 from hadamard.report.measures import number
 from hadamard.report.pages.document import columns_html
 from hadamard.report.statistics.estimates import Estimate
@@ -33,6 +34,7 @@ _TEX = {
     "²": r"$^2$",
     "\n": " ",
 }
+_FORMULA_MARKS = ("=", "+", "-", "@", "\t", "\r")
 _TEX_CODES = str.maketrans(_TEX)
 
 
@@ -53,8 +55,9 @@ class Table:
 
     def write(self, folder: Path) -> None:
         """Write the table into a folder, as CSV and as LaTeX."""
-        (folder / f"{self.name}.csv").write_text(self.csv(), encoding="utf-8")
-        (folder / f"{self.name}.tex").write_text(self.tex(), encoding="utf-8")
+        for suffix, content in (("csv", self.csv()), ("tex", self.tex())):
+            data = content.encode("utf-8", "backslashreplace")
+            write_atomically(folder / f"{self.name}.{suffix}", data)
 
     def html(self, css_class: str = "words") -> str:
         """Return the table for a page."""
@@ -66,7 +69,7 @@ class Table:
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(self.data)
         for row in zip(*self.data.values(), strict=True):
-            writer.writerow(["" if _is_missing(cell) else cell for cell in row])
+            writer.writerow(["" if _is_missing(cell) else csv_cell(cell) for cell in row])
         return buffer.getvalue()
 
     def tex(self) -> str:
@@ -115,6 +118,16 @@ def estimate_text(
         return "–"
     interval = f" ({write(low)} to {write(high)})" if estimate.has_interval else no_interval
     return f"{write(value)}{unit}{interval}"
+
+
+def csv_cell(cell: Any) -> Any:
+    """Return a cell for CSV; text that a spreadsheet would run as a formula gets a quote before it.
+
+    Examples:
+        >>> csv_cell("=1+1"), csv_cell(-1.0), csv_cell("tanh + HR")
+        ("'=1+1", -1.0, 'tanh + HR')
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_MARKS) else cell
 
 
 def escape_tex(text: str) -> str:
