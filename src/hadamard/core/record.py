@@ -67,6 +67,10 @@ def read(folder: Path) -> Record | None:
         values = files.read_json(folder / _FILE, dict[str, list[str]])
     except FileNotFoundError:
         return None
+    except RunError as error:
+        raise RunError(
+            f"{error}. If it is removed, the checkpoints that are there are used"
+        ) from None
     begun, saved = (
         [n for n in values.get(key, []) if _NAME.fullmatch(n)] for key in Record._fields
     )

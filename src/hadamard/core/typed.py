@@ -44,7 +44,7 @@ def checked(value: Any, hint: Any, place: str) -> Any:
         if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
         raise _wrong(value, hint, place)
-    kind = origin or hint
+    kind = type(None) if hint is None else origin or hint
     if kind in (dict, Mapping):
         return _mapping(value, arguments, hint, place)
     if kind is tuple:
@@ -60,8 +60,6 @@ def checked(value: Any, hint: Any, place: str) -> Any:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
-    if kind in (None, type(None)):
-        return value is None
     if kind is float:
         return isinstance(value, float) or _is_whole(value)
     if kind is int:
@@ -150,7 +148,7 @@ def _words(hint: Any) -> str:
         return " or ".join(repr(choice) for choice in arguments)
     if origin is tuple and arguments and arguments[-1] is not Ellipsis:
         return f"a list of {len(arguments)}"
-    kind = origin or hint
+    kind = type(None) if hint is None else origin or hint
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
