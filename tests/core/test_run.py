@@ -250,6 +250,33 @@ def test_a_damaged_summary_counts_as_unfinished(run: Run, text: str) -> None:
         assert run.done is None
 
 
+def test_a_changed_summary_counts_as_unfinished(run: Run) -> None:
+    run.finish({"steps": 100, "score": 1.5})
+    path = run.path / "DONE"
+    path.write_text(path.read_text().replace("1.5", "7.5"))
+    with pytest.warns(UserWarning, match="its DONE is damaged: the checksum of .* is wrong"):
+        assert run.done is None
+
+
+def test_rows_that_a_finished_run_lost_are_named(run: Run) -> None:
+    for step in range(3):
+        run.write("train", {"step": step})
+    run.write("timing", {"step": 1})
+    run.finish({"steps": 3})
+    run.close()
+    assert run.losses() == []
+    (run.path / "timing.jsonl").unlink()
+    assert run.losses() == []
+    (run.path / "train.jsonl").write_text('{"step": 0}\n')
+    assert run.losses() == ["train.jsonl holds 1 of 3 rows"]
+
+
+def test_a_summary_of_an_earlier_version_is_read(run: Run) -> None:
+    (run.path / "DONE").write_text('{"steps": 3}')
+    assert run.done == {"steps": 3}
+    assert run.losses() == []
+
+
 @pytest.mark.parametrize("name", ["config.json", "DONE", "episodes.jsonl", "lock"])
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "device"])
 def test_only_regular_files_are_opened(run: Run, tmp_path: Path, name: str, kind: str) -> None:

@@ -178,7 +178,7 @@ def frames(path: Path, state: Any, env: envs.Envs) -> Tensor:
     return replay.frames
 
 
-def assert_same_run(ours: Path, theirs: Path) -> None:
+def assert_same_results(ours: Path, theirs: Path) -> None:
     for stream in STREAMS:
         files = [path / f"{stream}.jsonl" for path in (ours, theirs)]
         assert files[0].exists() == files[1].exists(), stream
@@ -189,6 +189,10 @@ def assert_same_run(ours: Path, theirs: Path) -> None:
         assert summary is not None
         del summary["seconds"]
     assert summaries[0] == summaries[1]
+
+
+def assert_same_run(ours: Path, theirs: Path) -> None:
+    assert_same_results(ours, theirs)
     states = []
     for path in (ours, theirs):
         step, state = checkpoint.read(checkpoint.newest(path / "checkpoints"))

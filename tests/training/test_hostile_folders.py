@@ -19,6 +19,7 @@ import pytest
 
 from hadamard.core.run import Run
 from tests.support.commands import Command, checkpoint_names, small
+from tests.support.folders import contents
 from tests.support.resume import assert_same_run, killed
 
 
@@ -44,20 +45,6 @@ def equal(folders: tuple[Path, Path]) -> Callable[[Path], None]:
         assert_same_run(path, folders[1])
 
     return compare
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Return everything in a folder; the lock is no part of a run."""
-    entries = {}
-    for path in folder.rglob("*"):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            entries[name] = f"-> {os.readlink(path)}"
-        elif path.is_file():
-            entries[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        else:
-            entries[name] = "folder" if path.is_dir() else "special"
-    return {name: entry for name, entry in entries.items() if not name.endswith("lock")}
 
 
 def refused(command: Command, run: Path, words: str) -> None:
@@ -350,3 +337,12 @@ def test_a_damaged_summary_is_written_again(
     assert "DONE is damaged" in result.err
     assert Run.open(run).done is not None
     equal(run)
+
+
+def test_a_finished_run_that_lost_rows_is_refused(
+    command: Command, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(folders[1], tmp_path / "run"))
+    assert command("train", "--resume", run).code == 0
+    (run / "episodes.jsonl").write_bytes(b"")
+    refused(command, run, "is finished, and has lost rows since: episodes.jsonl holds 0 of ")

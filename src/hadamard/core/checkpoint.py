@@ -90,7 +90,7 @@ def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None 
     digests["state.json"] = _write_json(temporary / "state.json", plain)
     about = about or About()
     manifest = {"files": digests, "settings": about.settings, "streams": about.extents}
-    _write_json(temporary / "manifest.json", {**manifest, "checksum": _checksum_of(manifest)})
+    _write_json(temporary / "manifest.json", {**manifest, "checksum": files.checksum_of(manifest)})
     files.sync_folder(temporary)
     _make_room(final, made)
     os.replace(temporary, final)
@@ -202,7 +202,7 @@ def manifest(path: Path) -> Manifest:
     if "files" not in values:  # as earlier versions wrote it
         return Manifest(_digests(values))
     rest = {key: value for key, value in values.items() if key != "checksum"}
-    if _checksum_of(rest) != values.get("checksum"):
+    if files.checksum_of(rest) != values.get("checksum"):
         raise RunError(f"{path / 'manifest.json'} is damaged (its checksum is wrong)")
     extents = checked(values.get("streams"), dict[str, Any], "streams")
     return Manifest(
@@ -217,10 +217,6 @@ def _digests(values: Any) -> dict[str, str]:
     if set(digests) != {"tensors.safetensors", "state.json"}:
         raise RunError(f"it lists the files {', '.join(sorted(digests)) or 'none'}")
     return digests
-
-
-def _checksum_of(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def newest(folder: Path) -> Path:

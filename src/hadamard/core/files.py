@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -137,6 +138,11 @@ def _require_shallow(value: Any) -> None:
         if not level:
             return
     raise ValueError(_TOO_DEEP)
+
+
+def checksum_of(value: Any) -> str:
+    """Return the SHA-256 of a value of JSON, however it is written."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -8,7 +8,7 @@
     kde.jsonl        densities of 16 neurons, at the first diagnosis after each checkpoint
     timing.jsonl     seconds by part of the work; the only stream that differs between equal runs
     checkpoints/     the newest two checkpoints
-    DONE             the closing summary
+    DONE             the closing summary, and how long each stream is
 
 Reading a run needs neither torch nor the algorithm's module.
 """
@@ -180,9 +180,7 @@ class Run:
     def done(self) -> dict[str, Any] | None:
         """The closing summary, or None while the run is not finished."""
         try:
-            summary: dict[str, Any] = files.read_json(self.path / "DONE")
-            for name, kind in _SUMMARY.items():
-                checked(summary.get(name), kind, name)
+            summary = self._ending[0]
         except FileNotFoundError:
             return None
         except (WrongType, RunError, OSError) as error:
@@ -192,9 +190,28 @@ class Run:
             return None
         return summary
 
+    @property
+    def _ending(self) -> tuple[dict[str, Any], dict[str, Extent]]:
+        """What DONE holds: the summary, and how much of each stream there was."""
+        path = self.path / "DONE"
+        values: dict[str, Any] = files.read_json(path)
+        checksum = values.pop("checksum", None)  # absent in runs of earlier versions
+        if checksum is not None and files.checksum_of(values) != checksum:
+            raise RunError(f"the checksum of {path} is wrong")
+        extents = checked(values.pop("streams", {}), dict[str, Any], "streams")
+        for name, kind in _SUMMARY.items():
+            checked(values.get(name), kind, name)
+        return values, {name: streams.extent(extents[name], f"streams.{name}") for name in extents}
+
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Mark the run as finished."""
-        files.write_atomically(self.path / "DONE", _json(summary))
+        """Mark the run as finished, with how much of each stream there is."""
+        values = {**summary, "streams": self.extents()}
+        ending = {**values, "checksum": files.checksum_of(values)}
+        files.write_atomically(self.path / "DONE", _json(ending))
+
+    def losses(self) -> list[str]:
+        """Say what a finished run's streams lack of the rows that they had at its end."""
+        return self.problems(self._ending[1])
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""

@@ -122,13 +122,13 @@ def resume_together(
     opened = [open_run(path) for path in paths]
     if until is not None:
         opened = [(run, name, _with_until(run, spec, until)) for run, name, spec in opened]
-    unfinished = [
-        (run, name, spec)
-        for run, name, spec in opened
-        if (done := run.done) is None or done["steps"] < spec.train.horizon
-    ]
-    for run, _, _ in unfinished:
-        _check_protocol(run)
+    unfinished = []
+    for run, name, spec in opened:
+        if (done := run.done) is None or done["steps"] < spec.train.horizon:
+            _check_protocol(run)
+            unfinished.append((run, name, spec))
+        else:
+            _require_rows(run)
     if len(unfinished) > 1:
         progress = SharedProgress(progress, len(unfinished))
     with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
@@ -201,6 +201,15 @@ def _check_protocol(run: Run) -> None:
             f"{run.path} was trained under protocol {run.protocol} and this version of hadamard "
             f"trains under {PROTOCOL}, so the results would not be comparable: train it anew, or "
             "continue it in the version that made it (evaluate and report work here too)"
+        )
+
+
+def _require_rows(run: Run) -> None:
+    """Refuse a finished run that has lost rows since its end."""
+    if losses := run.losses():
+        raise RunError(
+            f"{run.path} is finished, and has lost rows since: {'; '.join(losses)}. Restore these "
+            f"files from a copy, or remove {run.path} to train it anew"
         )
 
 

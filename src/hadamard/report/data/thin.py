@@ -114,6 +114,7 @@ def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
     if not isinstance(summary, dict):
         troubles.append(f"{path} is damaged, so the run counts as unfinished")
         return None
+    troubles += [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
     return {name: value for name, value in summary.items() if value is None or is_number(value)}
 
 
