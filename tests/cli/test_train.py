@@ -63,7 +63,7 @@ def test_a_suites_defaults_come_with_its_name() -> None:
         ("dqn --train.steps -5", ["--train.steps", "at least 1", "-5"]),
         ("dqn --train.health-every 10", ["--train.health-every 10", "raise the first"]),
         ("dqn --algo.replay-capacity 3", ["--algo.replay-capacity: 3 steps", "at least 4"]),
-        ("ppo --algo.num-envs 0", ["num_envs", "at least 1", "0"]),
+        ("ppo --algo.num-envs 0", ["--algo.num-envs must be at least 1, got 0"]),
         ("pqn --algo.minibatches 7", ["--algo.minibatches 7", "4096"]),
         ("dqn --algo.learning-rate -1", ["learning rate", "-1"]),
         ("dqn --train.env-workers 3", ["workers", "3"]),

@@ -144,5 +144,5 @@ def test_a_run_whose_replay_does_not_fit_ends_with_one_line(
         *("--algo.replay-capacity", str(10**14), "--train.steps", str(10**14)),
     )
     assert answer.code == 2
-    assert "--algo.replay-capacity: a replay of 100,000,000,000,000 steps needs " in answer.err
+    assert "lower --algo.replay-capacity 100000000000000" in answer.err
     assert answer.err.count("\n") == 1

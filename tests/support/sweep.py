@@ -14,7 +14,10 @@ from hadamard.core.run import Run
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.status import run_progress
 from hadamard.training.start import default_spec
+from tests.support.paths import ROOT
 
+SCRIPTED = ROOT / "tests" / "support" / "scripted"
+"""The folder that makes runs follow scripts, where it is on PYTHONPATH."""
 STREAMS = ("episodes", "train", "eval", "health", "kde")
 STEPS = 2_000
 

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from tests.support.resume import (
     resumed,
     words,
 )
+from tests.support.sweep import SCRIPTED, wait_until
 
 
 def test_the_runs_below_have_something_to_lose(whole: Callable[[str], Path]) -> None:
@@ -158,7 +158,8 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
 ) -> None:
     path, algorithm = tmp_path / "run", "ppo"
     command = [sys.executable, "-m", "hadamard.cli"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTED)}
+    path.with_name("run.script").write_text('{"step": 300, "action": "hold"}')
     training = subprocess.Popen(
         [*command, *words(algorithm, path)],
         env=environment,
@@ -166,25 +167,17 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    rows = path / "train.jsonl"
-    while not (rows.exists() and rows.stat().st_size):
-        assert training.poll() is None, training.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: path.with_name("run.held").exists() or training.poll() is not None)
     training.terminate()
-    output, errors = training.communicate(timeout=60)
-    assert errors == ""
-    if training.returncode == 0:
-        pytest.fail("the run was over before it could be stopped: give it more steps")
-    assert training.returncode == 75
+    output, errors = training.communicate(timeout=600)
+    assert (training.returncode, errors) == (75, "")
     assert output.endswith(f"stopped and saved; continue with: hadamard train --resume {path}\n")
     again = subprocess.run(
         [*command, "train", "--resume", str(path)],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (again.returncode, again.stderr) == (0, "")

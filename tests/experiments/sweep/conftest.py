@@ -15,10 +15,7 @@ import pytest
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
 from hadamard.experiments.sweep.status import training_process
-from tests.support.paths import ROOT
-from tests.support.sweep import small_job
-
-SCRIPTED = ROOT / "tests" / "support" / "scripted"
+from tests.support.sweep import SCRIPTED, small_job
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -209,9 +210,7 @@ def test_the_page_shows_all_caveats(tmp_path: Path, capsys: pytest.CaptureFixtur
     (folder / "bad" / "config.json").write_text("{")
     (folder / "alien").mkdir()
     (folder / "alien" / "config.json").write_text('{"spec": {}}')
-    (folder / "twice").mkdir()
-    for file in (folder / "a2").iterdir():
-        (folder / "twice" / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(folder / "a2", folder / "twice")
     assert main(["report", str(folder), "-o", str(tmp_path / "out")]) == 0
     output = capsys.readouterr()
     assert "from 7 runs" in output.out
