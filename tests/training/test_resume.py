@@ -159,7 +159,8 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
     path, algorithm = tmp_path / "run", "ppo"
     command = [sys.executable, "-m", "hadamard.cli"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTED)}
-    path.with_name("run.script").write_text('{"step": 300, "action": "hold"}')
+    script = path.with_name("run.script")
+    script.write_text('{"step": 300, "action": "hold"}')
     training = subprocess.Popen(
         [*command, *words(algorithm, path)],
         env=environment,
@@ -169,6 +170,7 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
     )
     wait_until(lambda: path.with_name("run.held").exists() or training.poll() is not None)
     training.terminate()
+    script.unlink()
     output, errors = training.communicate(timeout=600)
     assert (training.returncode, errors) == (75, "")
     assert output.endswith(f"stopped and saved; continue with: hadamard train --resume {path}\n")
