@@ -180,28 +180,34 @@ class Run:
     def done(self) -> dict[str, Any] | None:
         """The closing summary, or None while the run is not finished."""
         try:
-            summary = self._ending[0]
+            return self.ending()[0]
         except FileNotFoundError:
             return None
-        except (WrongType, RunError, OSError) as error:
-            warnings.warn(
-                f"{self.path} counts as unfinished, its DONE is damaged: {error}", stacklevel=2
-            )
+        except (RunError, OSError) as error:
+            warnings.warn(f"{self.path} counts as unfinished: {error}", stacklevel=2)
             return None
-        return summary
 
-    @property
-    def _ending(self) -> tuple[dict[str, Any], dict[str, Extent]]:
-        """What DONE holds: the summary, and how much of each stream there was."""
+    def ending(self) -> tuple[dict[str, Any], dict[str, Extent]]:
+        """Return what DONE holds: the summary, and how much of each stream there was.
+
+        Raises:
+            FileNotFoundError: The run is not finished.
+            RunError: The file is damaged.
+        """
         path = self.path / "DONE"
-        values: dict[str, Any] = files.read_json(path)
-        checksum = values.pop("checksum", None)  # absent in runs of earlier versions
-        if checksum is not None and files.checksum_of(values) != checksum:
-            raise RunError(f"the checksum of {path} is wrong")
-        extents = checked(values.pop("streams", {}), dict[str, Any], "streams")
-        for name, kind in _SUMMARY.items():
-            checked(values.get(name), kind, name)
-        return values, {name: streams.extent(extents[name], f"streams.{name}") for name in extents}
+        try:
+            values: dict[str, Any] = files.read_json(path)
+            checksum = values.pop("checksum", None)  # absent in runs of earlier versions
+            if checksum is not None and files.checksum_of(values) != checksum:
+                raise RunError(f"{path} is damaged: its checksum is wrong")
+            extents = checked(values.pop("streams", {}), dict[str, Any], "streams")
+            for name, kind in _SUMMARY.items():
+                checked(values.get(name), kind, name)
+            return values, {
+                name: streams.extent(extents[name], f"streams.{name}") for name in extents
+            }
+        except WrongType as error:
+            raise RunError(f"{path} is damaged: {error}") from None
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the run as finished, with how much of each stream there is."""
@@ -211,7 +217,7 @@ class Run:
 
     def losses(self) -> list[str]:
         """Say what a finished run's streams lack of the rows that they had at its end."""
-        return self.problems(self._ending[1])
+        return self.problems(self.ending()[1])
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""

@@ -395,10 +395,10 @@ def test_a_stream_that_is_a_link_is_not_followed(stream: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("algorithm", 7, "config.json cannot be used: algorithm is 7, not a text"),
+        ("algorithm", 7, r"config.json is damaged \(algorithm must be a text, got 7\)"),
         ("versions", {"a": 1}, "versions.a is 1, not a text"),
-        ("protocol", "new", "protocol is 'new', not a whole number"),
-        ("spec", [1], "is not the config of a training run"),
+        ("protocol", "new", "protocol must be a whole number, got 'new'"),
+        ("spec", [1], r"spec must be an object, got \[1\]"),
     ],
 )
 def test_a_config_of_wrong_types_is_refused(
@@ -416,7 +416,8 @@ def test_a_damaged_summary_leaves_a_run_unfinished(tmp_path: Path) -> None:
     (run / "DONE").write_text("[1]")
     (data,), _ = gather([run])
     assert not data.finished
-    assert data.troubles == [f"{run / 'DONE'} is damaged, so the run counts as unfinished"]
+    assert len(data.troubles) == 1
+    assert data.troubles[0].startswith(f"{run} counts as unfinished: {run / 'DONE'} is damaged")
 
 
 def test_copies_of_a_run_are_one_run(runs: Path, packed_runs: Path) -> None:

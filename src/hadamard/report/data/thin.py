@@ -6,6 +6,7 @@ rows of the streams, and its health has every row. A packed run is such a record
 
 from __future__ import annotations
 
+import contextlib
 import math
 import stat
 from collections.abc import Mapping
@@ -105,16 +106,15 @@ def _setting(value: Any) -> Any:
 
 def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
     """Return the closing summary's numbers; None while the run is not finished."""
-    path = run.path / "DONE"
     try:
-        _check_small(path)
-        summary: object = run.done
+        summary, _ = run.ending()
     except FileNotFoundError:
         return None
-    if not isinstance(summary, dict):
-        troubles.append(f"{path} is damaged, so the run counts as unfinished")
+    except (RunError, OSError) as error:
+        troubles.append(f"{run.path} counts as unfinished: {error}")
         return None
-    troubles += [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
+    with contextlib.suppress(RunError, OSError):  # reported where that stream is read
+        troubles += [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
     return {name: value for name, value in summary.items() if value is None or is_number(value)}
 
 
