@@ -6,7 +6,6 @@ rows of the streams, and its health has every row. A packed run is such a record
 
 from __future__ import annotations
 
-import contextlib
 import math
 import stat
 from collections.abc import Mapping
@@ -49,6 +48,8 @@ def thinned(run: Run) -> Record:
     scored = episodes.finite()
     health = _health(run, troubles)
     losses, timing = (_last_row(run, stream, troubles) for stream in ("train", "timing"))
+    if summary is not None:
+        troubles += _losses(run)
     reached = [*episodes.steps[-1:].tolist(), *played.steps[-1:].tolist(), *health["steps"][-1:]]
     reached.append(losses.get("step"))
     if summary is not None:
@@ -113,9 +114,15 @@ def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
     except (RunError, OSError) as error:
         troubles.append(f"{run.path} counts as unfinished: {error}")
         return None
-    with contextlib.suppress(RunError, OSError):  # reported where that stream is read
-        troubles += [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
     return {name: value for name, value in summary.items() if value is None or is_number(value)}
+
+
+def _losses(run: Run) -> list[str]:
+    """Say what a finished run's streams have lost since its end."""
+    try:
+        return [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
+    except (RunError, OSError):  # whatever is in its place was reported where it was read
+        return []
 
 
 def _check_small(path: Path) -> None:
