@@ -1,7 +1,8 @@
 """Environments: one file is one suite, and a task is named ``suite/task``.
 
-A file of this folder that defines ``make`` is a suite; the other files are parts that suites
-share. A suite is imported only when it is named. Dashes in its name are underscores in the file's.
+A file of this folder that defines ``make`` is a suite; the other files and folders are parts that
+suites share. A suite is imported only when it is named. Dashes in its name are underscores in the
+file's.
 What its environments return is checked (see ``checked.py``), so that no NaN is learned from; a
 suite sends observations to a GPU with ``common.copy_to_device``, which checks them before.
 It defines:
@@ -66,6 +67,8 @@ def suites() -> dict[str, str]:
     """Return every suite's name and one-line description, without importing any."""
     descriptions = {}
     for info in pkgutil.iter_modules(__path__):
+        if info.ispkg:
+            continue
         tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
             first_line = (ast.get_docstring(tree) or "").partition("\n")[0]

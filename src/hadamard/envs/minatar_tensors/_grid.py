@@ -1,0 +1,50 @@
+"""What the tensor games share: action numbers, draws, and grids stored as one bit per cell."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
+SIDE = 10
+ROW = (1 << SIDE) - 1
+"""A row of a grid in which every cell is set; cell x is bit x."""
+
+
+def whole_numbers(value: int, draws: Tensor) -> Tensor:
+    """Return the same int32 for each of the games that ``draws`` is for."""
+    return torch.full((len(draws),), value, dtype=torch.int32, device=draws.device)
+
+
+def flags(value: bool, draws: Tensor) -> Tensor:
+    """Return the same flag for each of the games that ``draws`` is for."""
+    return torch.full((len(draws),), value, dtype=torch.bool, device=draws.device)
+
+
+def choose(draw: Tensor, options: int | Tensor) -> Tensor:
+    """Return int32 choices among 0, ..., options - 1 for uniform numbers in [0, 1).
+
+    The product is below ``options``: a float32 of ``torch.rand`` has at most 24 random bits.
+    """
+    return (draw * options).int()
+
+
+def pushed(position: Tensor, action: Tensor, back: int, forth: int, low: int, high: int) -> Tensor:
+    """Return a coordinate after the action ``back`` or ``forth``, which stops at the limits."""
+    change = (action == forth).int() - (action == back).int()
+    return (position + change).clamp(low, high)
+
+
+def point(y: Tensor | int, x: Tensor) -> Tensor:
+    """Return grids, as int32 rows (games, 10), in which the cell (y, x) is set."""
+    row = torch.arange(SIDE, dtype=torch.int32, device=x.device)
+    in_row = row == (y[:, None] if isinstance(y, Tensor) else y)
+    return in_row * (1 << x)[:, None]
+
+
+def cells(rows: Tensor, bits_per_cell: int = 1) -> Tensor:
+    """Return the lowest bit of each cell of rows (..., 10), as uint8 (..., 10, 10)."""
+    shift = torch.arange(SIDE, dtype=torch.int32, device=rows.device) * bits_per_cell
+    return ((rows[..., None] >> shift) & 1).to(torch.uint8)
