@@ -75,7 +75,7 @@ def step(
     bricks = bricks & ~(bit * broken)
 
     at_bottom = y == _BOTTOM
-    bricks = bricks | (at_bottom & (bricks == 0)) * _ALL_BRICKS
+    bricks = bricks | (at_bottom & (bricks == 0)).int() * _ALL_BRICKS
     above_paddle = at_bottom & (old_x == paddle)
     on_corner = at_bottom & ~above_paddle & (x == paddle)
     returned = broken | above_paddle | on_corner
