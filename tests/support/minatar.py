@@ -17,6 +17,17 @@ from hadamard.envs.minatar_tensors import Game, State
 Policy = Callable[[Any, np.random.Generator], int]
 
 
+@dataclass(frozen=True)
+class Player:
+    """A policy, and how often it plays: with more lives, a game goes on after its end.
+
+    So games reach levels that few reach in one life.
+    """
+
+    policy: Policy
+    lives: int = 1
+
+
 class ColumnRandom:
     """Stands in for a game's ``RandomState``: it returns the columns of one row of draws.
 
@@ -72,29 +83,30 @@ OBSERVED_EVERY = 10
 def record(
     task: str,
     tensors: Game,
-    policies: list[Policy],
+    players: list[Player],
     steps: int,
     *,
     first_columns: dict[str, int],
     ramping: bool,
     seed: int = 0,
 ) -> Transitions:
-    """Play games of the package, each with the policy that has played the fewest steps so far."""
+    """Play games of the package, each by the player who has played the fewest steps so far."""
     rng = np.random.default_rng(seed)
     draws = torch.rand(steps, tensors.DRAWS, generator=torch.Generator().manual_seed(seed)).numpy()
     played = Transitions([], [], draws, [], [], [], [], [])
     game = package_game(task, ramping)
     game.random = ColumnRandom(first_columns)
-    row, policy, steps_of = None, 0, [0] * len(policies)
+    row, player, lives, steps_of = None, 0, 1, [0] * len(players)
     for index in range(steps):
         if row is None:
             game.random.load(draws[index])
             game.reset()
             row = tensors.from_package(game)
             played.starts.append((index, row))
-            policy = steps_of.index(min(steps_of))
-        steps_of[policy] += 1
-        action = policies[policy](game, rng)
+            player = steps_of.index(min(steps_of))
+            lives = players[player].lives
+        steps_of[player] += 1
+        action = players[player].policy(game, rng)
         game.random.load(draws[index])
         reward, terminal = game.act(action)
         after = tensors.from_package(game)
@@ -105,7 +117,9 @@ def record(
         played.terminal.append(bool(terminal))
         if index % OBSERVED_EVERY == 0:
             played.observations.append(observation(game))
-        row = None if terminal else after
+        lives -= terminal
+        row = after if lives else None
+        game.terminal = False
     return played
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hadamard.envs.minatar_tensors import breakout
-from tests.support.minatar import assert_equal_to_tensors, mostly, random_policy, record
+from tests.support.minatar import Player, assert_equal_to_tensors, mostly, random_policy, record
 
 pytest.importorskip("minatar")
 
@@ -24,13 +24,13 @@ def under_the_ball(game: Any, rng: np.random.Generator) -> int:
 
 
 def test_the_packages_transitions() -> None:
-    policies = [
-        random_policy((0, 1, 2, 3, 4, 5)),
-        mostly(under_the_ball, breakout.ACTIONS, 0.02),
-        mostly(under_the_ball, breakout.ACTIONS, 0.002),
+    players = [
+        Player(random_policy((0, 1, 2, 3, 4, 5))),
+        Player(mostly(under_the_ball, breakout.ACTIONS, 0.02)),
+        Player(mostly(under_the_ball, breakout.ACTIONS, 0.002)),
     ]
     played = record(
-        "breakout", breakout, policies, 100_000, first_columns={"reset": 0}, ramping=True
+        "breakout", breakout, players, 100_000, first_columns={"reset": 0}, ramping=True
     )
     bricks = [(a["bricks"], b["bricks"]) for a, b in zip(played.before, played.after, strict=True)]
     assert sum(before == 0 and after != 0 for before, after in bricks) > 20

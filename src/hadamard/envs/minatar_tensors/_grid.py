@@ -48,3 +48,20 @@ def cells(rows: Tensor, bits_per_cell: int = 1) -> Tensor:
     """Return the lowest bit of each cell of rows (..., 10), as uint8 (..., 10, 10)."""
     shift = torch.arange(SIDE, dtype=torch.int32, device=rows.device) * bits_per_cell
     return ((rows[..., None] >> shift) & 1).to(torch.uint8)
+
+
+def count_bits(bits: Tensor) -> Tensor:
+    """Return how many of the lowest ten bits are set, for int32 without others.
+
+    Examples:
+        >>> count_bits(torch.tensor([0, 0b1000000001, 0b1111111111], dtype=torch.int32)).tolist()
+        [0, 2, 10]
+    """
+    pairs = bits - ((bits >> 1) & 0b0101010101)
+    fours = (pairs & 0b1100110011) + ((pairs >> 2) & 0b0011001100110011)
+    return (fours & 15) + ((fours >> 4) & 15) + (fours >> 8)
+
+
+def touches(grid: Tensor, other: Tensor) -> Tensor:
+    """Return whether two grids of each game have a set cell in common."""
+    return ((grid & other) != 0).any(1)
