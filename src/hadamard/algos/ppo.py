@@ -72,7 +72,8 @@ class PPO:
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = config = run.algo
-        self.num_envs, self.device, self.total_steps = config.num_envs, device, run.train.steps
+        self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
+        self.total_steps = run.train.steps
         check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
         if config.num_envs * config.rollout_steps < 2 * config.minibatches:
             raise ValueError(
@@ -123,6 +124,12 @@ class PPO:
     def begin(self, obs: Tensor) -> None:
         """Nothing to start."""
 
+    def learning_rate(self, updates: int) -> float:
+        """Return the learning rate after so many updates; it is constant within a rollout."""
+        c = self.config
+        rollout_start = updates // (c.epochs * c.minibatches) * c.num_envs * c.rollout_steps
+        return linear(c.learning_rate, 0.0, self.total_steps, rollout_start)
+
     @torch.no_grad()
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Sample from the policy; the extra is the actions' log-probabilities and the values."""
@@ -142,17 +149,41 @@ class PPO:
     @torch.no_grad()
     def _sample(self, obs: Tensor) -> Metrics:
         logits, value = self.network(obs)
-        log_probabilities = logits.log_softmax(1)
-        # The argmax of log-probabilities plus Gumbel noise is a sample, without waiting for a GPU.
         uniform = torch.rand(
             logits.shape,
             generator=self.sampling_random.generator,
             dtype=logits.dtype,
             device=self.device,
         )
-        action = (log_probabilities - (-uniform.log()).log()).argmax(1)
-        log_probability = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
-        return {"action": action, "log_probability": log_probability, "value": value}
+        return {**_sampled(logits, uniform), "value": value}
+
+    # What a fleet computes for many runs at once: functions of the weights and the arguments.
+
+    per_run = ("learning_rate",)
+    learns_from = ("obs", "action", "log_probability", "value", "advantage")
+
+    @property
+    def choice_draws(self) -> int:
+        """How many uniform numbers the choice of an action needs."""
+        return self.num_actions
+
+    def exploration(self, step: int) -> float:
+        """Nothing in acting changes over time."""
+        del step
+        return 0.0
+
+    @torch.no_grad()
+    def choose(self, obs: Tensor, draws: Tensor, exploration: Tensor) -> Metrics:
+        """Sample from the policy with one uniform number for each action."""
+        del exploration
+        logits, value = self.network(obs)
+        return {**_sampled(logits, draws), "greedy": logits.argmax(1), "value": value}
+
+    def targets(self, data: Metrics, last_value: Tensor, truncated_value: Tensor) -> Metrics:
+        """Return what the loss compares with, for a rollout."""
+        ends = data["terminated"], data["truncated"]
+        next_value = successor_values(data["value"], last_value, ends[1], truncated_value)
+        return self._advantages(data["reward"], data["value"], next_value, *ends)
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Add the step to the rollout; when the rollout is full, learn from it."""
@@ -182,9 +213,7 @@ class PPO:
         last_value = self.evaluate(obs)["value"]
         next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
         data |= self.advantages(reward, data["value"], next_value, terminated, truncated)
-        rollout_start = self.counters["steps"] - c.num_envs * c.rollout_steps
-        rate = linear(c.learning_rate, 0.0, self.total_steps, rollout_start)
-        optimizers.set_learning_rate(self.optimizer, rate)
+        optimizers.set_learning_rate(self.optimizer, self.learning_rate(self.counters["updates"]))
         names = ("obs", "action", "log_probability", "value", "advantage")
         for batch in self.rollout.minibatches(
             names, c.epochs, c.minibatches, self.random.generator
@@ -245,6 +274,15 @@ class PPO:
     def schedules(self) -> dict[str, float]:
         """Return the present value of everything that changes on a schedule."""
         return {}
+
+
+def _sampled(logits: Tensor, uniform: Tensor) -> dict[str, Tensor]:
+    """Sample from categorical policies with a uniform number for each logit."""
+    log_probabilities = logits.log_softmax(1)
+    # The argmax of log-probabilities plus Gumbel noise is a sample, without waiting for a GPU.
+    action = (log_probabilities - (-uniform.log()).log()).argmax(1)
+    log_probability = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
+    return {"action": action, "log_probability": log_probability}
 
 
 build = PPO

@@ -127,9 +127,9 @@ class PQN:
         duration = c.epsilon_fraction * self.total_rollouts
         return linear(c.epsilon_initial, c.epsilon_final, duration, step // self.rollout_size)
 
-    def learning_rate(self) -> float:
-        """Return the learning rate of the next update."""
-        return linear(self.config.learning_rate, 0.0, self.total_updates, self.counters["updates"])
+    def learning_rate(self, updates: int) -> float:
+        """Return the learning rate after so many updates."""
+        return linear(self.config.learning_rate, 0.0, self.total_updates, updates)
 
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
         """Act epsilon-greedily; the extra is the best value of each observation."""
@@ -152,6 +152,26 @@ class PQN:
     def _choose_greedily(self, obs: Tensor) -> Metrics:
         value, action = self.network(obs).max(1)
         return {"action": action, "value": value}
+
+    # What a fleet computes for many runs at once: functions of the weights and the arguments.
+
+    per_run = ("learning_rate", "epsilon_initial", "epsilon_final", "epsilon_fraction")
+    learns_from = ("obs", "action", "return")
+    choice_draws = 2
+    exploration = epsilon
+
+    @torch.no_grad()
+    def choose(self, obs: Tensor, draws: Tensor, epsilon: Tensor) -> Metrics:
+        """Choose epsilon-greedily with two uniform numbers for each observation."""
+        choice = self._choose_greedily(obs)
+        random = (draws[:, 1] * self.num_actions).long()
+        action = torch.where(draws[:, 0] < epsilon, random, choice["action"])
+        return {"action": action, "greedy": choice["action"], "value": choice["value"]}
+
+    def targets(self, data: Metrics, last_value: Tensor, truncated_value: Tensor) -> Metrics:
+        """Return what the loss compares with, for a rollout."""
+        next_value = successor_values(data["value"], last_value, data["truncated"], truncated_value)
+        return self._returns(data["reward"], next_value, data["terminated"], data["truncated"])
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Add the step to the rollout; when the rollout is full, learn from it."""
@@ -184,7 +204,9 @@ class PQN:
         for batch in self.rollout.minibatches(
             ("obs", "action", "return"), c.epochs, c.minibatches, self.random.generator
         ):
-            optimizers.set_learning_rate(self.optimizer, self.learning_rate())
+            optimizers.set_learning_rate(
+                self.optimizer, self.learning_rate(self.counters["updates"])
+            )
             metrics = self.learn(*batch)
             self.counters["updates"] += 1
             if self.after_update is not None:

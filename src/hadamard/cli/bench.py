@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from hadamard.cli.common import parse
-from hadamard.experiments.bench import Bench, bench
+from hadamard.experiments import bench, fleet_bench
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    print(bench(parse(Bench, words, "hadamard bench")))
+    request = parse(bench.Bench, words, "hadamard bench")
+    bench.check(request)
+    print((fleet_bench if request.fleet else bench).bench(request))
     return 0

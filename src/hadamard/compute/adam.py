@@ -106,7 +106,7 @@ class Adam(torch.optim.Adam):
                     self._update(parameter, group)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state, betas = self._state_of(parameter), group["betas"]
+        state, betas = self.state_of(parameter), group["betas"]
         state["step"] += 1
         # A Python number would become a constant of the compiled code.
         rate = torch.as_tensor(group["lr"], dtype=torch.float64, device=parameter.device)
@@ -116,7 +116,7 @@ class Adam(torch.optim.Adam):
 
     def _update_fused(self, parameter: Tensor, group: dict[str, Any]) -> None:
         """Call PyTorch's loop with the rate and eps that give the step of our scalars."""
-        state, (beta1, beta2) = self._state_of(parameter), group["betas"]
+        state, (beta1, beta2) = self.state_of(parameter), group["betas"]
         step = float(state["step"]) + 1
         step_size, factor, addend = self.scalars(
             step, float(group["lr"]), beta1, beta2, group["eps"]
@@ -145,7 +145,8 @@ class Adam(torch.optim.Adam):
         if factor == 0:  # PyTorch's loop always divides by the root mean square
             parameter.add_(state["exp_avg"], alpha=-step_size / addend)
 
-    def _state_of(self, parameter: Tensor) -> dict[str, Any]:
+    def state_of(self, parameter: Tensor) -> dict[str, Any]:
+        """Return a parameter's number of steps and averages, which it has from the first call."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             # float32, as in PyTorch, which also converts the steps of a loaded state.

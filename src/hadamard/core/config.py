@@ -100,6 +100,10 @@ class TrainSpec:
     env_groups: int = 1
     """Groups of environments, one of which is acted on while the others play.
     It pays for on-policy algorithms on Atari, whose environments play in other processes."""
+    fleet: Literal["auto", "on", "off"] = "auto"
+    """Train runs of one shape as one computation, with games played on the device, where the suite
+    has such games and the algorithm can (others: off). A run keeps the form it began with.
+    auto: on a GPU."""
     tensorboard: bool = True
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None

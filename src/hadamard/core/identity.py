@@ -21,10 +21,11 @@ VARIANT = ("net.layer", "net.activation", "net.norm", "remedy")
 """What makes a variant; the settings of its remedies belong to it too, see `is_variant_setting`."""
 REQUIRED = ("env", "seed", *VARIANT[:3], "train.steps", VARIANT[3])
 """What the settings of every run must have."""
-RESTART = ("run_dir", "device", "train.until")
-"""What may differ between two starts of one run."""
+_RESUME = ("run_dir", "device", "train.until")
+RESTART = (*_RESUME, "train.fleet")
+"""What may differ between two starts of one run; one that was begun keeps its own."""
 ADJUSTABLE = (
-    *RESTART,
+    *_RESUME,
     "train.tensorboard",
     "train.wandb",
     "train.threads",

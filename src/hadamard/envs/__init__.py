@@ -19,6 +19,8 @@ It may also define:
 - ``prepare()``, called once in the main process before workers start;
 - ``SLOW``, whether several environments are spread over worker processes by default;
 - ``PRELOAD``, the packages to load once for all workers;
+- ``make_on_device``, which makes environments that are tensor programs (``tensor_games``), for
+  fleets of runs;
 - ``make_part``, which makes the environments of one worker, and ``assemble``, which wraps those
   of all workers into the suite's batch.
 
@@ -43,6 +45,7 @@ import torch
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
 from hadamard.envs.common import environment_seeds, usable_cores
+from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
 __all__ = [
@@ -50,8 +53,10 @@ __all__ = [
     "automatic_workers",
     "install_command",
     "make",
+    "make_on_device",
     "make_part",
     "missing",
+    "plays_on_device",
     "prepare_to_draw",
     "suites",
     "tasks",
@@ -209,6 +214,18 @@ def make(
     if groups != 1:
         return _make_groups(name, seed, num_envs, device, groups, workers, options)
     return _make_batch(name, seed, num_envs, device, workers, options)
+
+
+def plays_on_device(name: str) -> bool:
+    """Say whether an environment also exists as a tensor program, for fleets of runs."""
+    return hasattr(_import_suite(_resolve(name)[0]), "make_on_device")
+
+
+def make_on_device(name: str, seed: int, num_envs: int, device: torch.device | str) -> TensorGames:
+    """Make a batch of environments that are tensor programs, on the learner's device."""
+    suite, task = _resolve(name)
+    games: TensorGames = _import_suite(suite).make_on_device(task, seed, num_envs, device)
+    return games
 
 
 def _make_batch(

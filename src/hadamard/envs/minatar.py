@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
+from hadamard.envs import minatar_tensors
 from hadamard.envs.common import (
     RunningEpisodes,
     check_actions,
@@ -31,6 +32,7 @@ from hadamard.envs.common import (
     copy_to_device,
     environment_seeds,
 )
+from hadamard.envs.tensor_games import Rules, TensorGames
 
 REQUIRES = ("minatar",)
 EXTRA = "minatar"
@@ -78,6 +80,13 @@ def make(
     """Make a batch of one game; training and evaluation do not differ."""
     del training
     return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
+
+
+def make_on_device(task: str, seed: int, num_envs: int, device: torch.device | str) -> TensorGames:
+    """Make a batch of one game as tensors on a device; it draws other random numbers."""
+    check_task("minatar", task, tasks())
+    rules = Rules(minatar_tensors.game(task), STICKY_ACTION_PROBABILITY, MAX_STEPS)
+    return TensorGames(rules, seed, num_envs, device)
 
 
 class MinAtarEnvs:

@@ -45,6 +45,10 @@ class Bench:
     """How many seconds each variant trains in each of its three turns."""
     device: str = "auto"
     """The device to train on: cpu, cuda or cuda:N; auto takes a GPU if there is one."""
+    fleet: bool = False
+    """Measure fleets instead: many runs trained as one computation."""
+    runs: tuple[int, ...] = (1, 8, 32, 128)
+    """How many runs the fleets have."""
 
 
 class Quiet:
@@ -170,10 +174,16 @@ def variant_training(
     return TimedTraining(algorithm, overridden(default_spec(algorithm, env), settings), folder)
 
 
-def bench(request: Bench) -> str:
-    """Measure, and return the table."""
+def check(request: Bench) -> None:
+    """Refuse measurements that are not possible."""
     if not request.seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {request.seconds:g}")
+    if wrong := [runs for runs in request.runs if runs < 1]:
+        raise ValueError(f"--runs must be numbers of at least 1, got {wrong[0]}")
+
+
+def bench(request: Bench) -> str:
+    """Measure, and return the table."""
     heading = (
         f"{request.env}, torch {torch.__version__}; share of the time by part, health at its "
         "default interval"

@@ -17,8 +17,14 @@ class Conv2d(nn.Conv2d):
     (which the outputs then have too).
     """
 
+    stacked = False
+    """Whether many networks are computed at once (``compute.stack``): a product of patches and
+    kernels is then one batched product."""
+
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         stride = self.stride[0]
+        if self.stacked:
+            return patch_product(input, weight, bias, self.stride)
         if (
             stride > 1
             and self.stride == (stride, stride)
@@ -35,6 +41,18 @@ class Conv2d(nn.Conv2d):
             return F.conv2d(space_to_depth(input, stride), space_to_depth(weight, stride), bias)
         out: Tensor = super()._conv_forward(input, weight, bias)
         return out
+
+
+def patch_product(
+    images: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]
+) -> Tensor:
+    """Convolve without padding as a product of patches and kernels."""
+    outputs, _, height, width = weight.shape
+    patches = images.unfold(2, height, stride[0]).unfold(3, width, stride[1])
+    rows, columns = patches.shape[2:4]
+    flat = patches.permute(0, 2, 3, 1, 4, 5).reshape(len(images) * rows * columns, -1)
+    products = F.linear(flat, weight.reshape(outputs, -1), bias)
+    return products.view(len(images), rows, columns, outputs).permute(0, 3, 1, 2)
 
 
 def space_to_depth(images: Tensor, side: int) -> Tensor:

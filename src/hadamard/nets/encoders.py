@@ -28,10 +28,14 @@ class Encoder(nn.Module):
     They are flattened in memory order, channels last, which needs no copy.
     """
 
+    stacked = False
+    """Whether many encoders are computed at once (``compute.stack``)."""
+
     def __init__(self, hidden: Sequence[Hidden], flatten_before: int, scale: float) -> None:
         super().__init__()
         self.hidden = nn.ModuleList(hidden)
         self.flatten_before, self.scale = flatten_before, scale
+        self.dtype = torch.float32
         for layer, reader in itertools.pairwise(hidden):
             layer.readers.append(reader.affine)
 
@@ -48,11 +52,12 @@ class Encoder(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         """Encode a batch of observations as they come from the environment."""
         # Convolutions, and norms over channels, are fastest where channels are last in memory.
-        layout = torch.channels_last if obs.dim() == 4 else torch.preserve_format
-        if obs.dim() == 4 and not obs.is_cuda:
+        images = obs.dim() == 4 and not self.stacked  # stacked convolutions choose their own layout
+        layout = torch.channels_last if images else torch.preserve_format
+        if images and not obs.is_cuda:
             # On a CPU, reordering bytes and then converting them is faster than both at once.
             obs = obs.contiguous(memory_format=layout)
-        x = obs.to(torch.float32, memory_format=layout)
+        x = obs.to(self.dtype, memory_format=layout)
         if self.scale != 1.0:
             x = x * self.scale
         for i, layer in enumerate(self.hidden):

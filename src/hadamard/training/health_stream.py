@@ -25,10 +25,13 @@ class RecentObservations:
             self.every = train.steps  # a short run is diagnosed at its end
         self._batches: list[Tensor] = []
 
-    def add(self, step: int, obs: Tensor) -> None:
-        """Keep a step's observations, if the next diagnosis needs them."""
+    def add(self, step: int, obs: Tensor, *, temporary: bool = False) -> None:
+        """Keep a step's observations, if the next diagnosis needs them.
+
+        Those that are ``temporary`` will be overwritten, so they are copied.
+        """
         if self.every and (-step) % self.every <= self.count + len(obs):
-            self._batches.append(obs)
+            self._batches.append(obs[-self.count :].clone() if temporary else obs)
 
     def take(self) -> Tensor:
         """Return the last ``count`` observations, and forget them."""

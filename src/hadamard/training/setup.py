@@ -66,6 +66,9 @@ class Setup:
         *,
         training: bool = True,
     ) -> Envs:
+        if self.spec.train.fleet == "on":
+            seed = child_seed(self.spec.seed, purpose)
+            return envs.make_on_device(self.spec.env, seed, count, self.device)
         return envs.make(
             self.spec.env,
             child_seed(self.spec.seed, purpose),

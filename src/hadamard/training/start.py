@@ -19,7 +19,8 @@ from hadamard.core.config import (
 )
 from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
 from hadamard.core.stopping import stop_signals
-from hadamard.training import memory
+from hadamard.training import fleet, memory
+from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.progress import Progress, SharedProgress, make_progress
 from hadamard.training.setup import ALGORITHMS, Setup
 from hadamard.training.trainer import Diverged, Interrupted, Trainer
@@ -78,7 +79,7 @@ def train_together(
     Each gives the same results as alone: while the environments of one play, the others act and
     learn. On a GPU their work overlaps.
     """
-    specs = [with_remedy_defaults(spec) for spec in specs]
+    specs = [fleet.resolved(algorithm, with_remedy_defaults(spec)) for spec in specs]
     specs = [
         replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
     ]
@@ -216,31 +217,36 @@ def _require_rows(run: Run) -> None:
 def fit(trainers: Sequence[Trainer]) -> None:
     """Run the trainers in turns to their end, or until a signal asks to stop.
 
-    If one diverges, the others go on; the error is raised when they are done.
+    Those of one shape are trained as one computation, if their settings say so. If a run diverges,
+    the others go on; the error is raised when they are done.
     """
-    several = len(trainers) > 1
-    interrupted: set[Trainer] = set()
-    diverged: list[Diverged] = []
+    stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
+    groups = fleet.grouped(stacked, [t.algorithm for t in stacked], [t.spec for t in stacked])
+    alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
+    units = [*alone, *(Fleet(group) for group in groups)]
+    several = len(units) > 1
+    interrupted: set[str] = set()
+    diverged: list[str] = []
     with stop_signals() as stop_requested:
-        loops = {trainer: trainer.loop(stop_requested) for trainer in trainers}
+        loops = {unit: unit.loop(stop_requested) for unit in units}
         while loops:
-            for trainer, loop in list(loops.items()):
+            for unit, loop in list(loops.items()):
                 try:
-                    with trainer.cuda_stream() if several else nullcontext():
+                    with unit.cuda_stream() if several else nullcontext():
                         next(loop)
                     continue
                 except StopIteration:
                     pass
-                except Interrupted:
-                    interrupted.add(trainer)
+                except Interrupted as stopped:
+                    interrupted.update(stopped.args)
                 except Diverged as error:
-                    diverged.append(error)
-                del loops[trainer]
+                    diverged.append(str(error))
+                del loops[unit]
     if diverged:
-        raise diverged[0] if not several else Diverged("\n".join(map(str, diverged)))
+        raise Diverged("\n".join(diverged))
     if interrupted:
-        paths = [str(trainer.run.path) for trainer in trainers if trainer in interrupted]
-        raise Interrupted(*paths)
+        paths = [str(trainer.run.path) for trainer in trainers]
+        raise Interrupted(*(path for path in paths if path in interrupted))
 
 
 def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ class Trainer:
                     if self.settled:
                         self.save()
                         raise Interrupted(str(self.run.path))
-            self.summary = self._finish()
+            self.finish()
         finally:
             self.progress.close()
             self.trackers.close()
@@ -146,16 +146,18 @@ class Trainer:
         """Let the agent observe the newest step and learn from it, and record finished games."""
         transition = self.pipeline.take_unobserved()
         if transition is not None:
-            for episode in transition.step.episodes:
-                self.episodes += 1
-                self.scores.training.append(episode.score)
-                self.run.write("episodes", {"step": self.step, **episode._asdict()})
+            self.record_episodes([(self.step, episode) for episode in transition.step.episodes])
             with self.clock("learning"):
                 metrics = self.agent.observe(*transition)
             self._watch(metrics)
-            if time.monotonic() - self._displayed > DISPLAY_SECONDS:
-                self._display()
-        self._record_greedy(self.pipeline.take_greedy_episodes())
+        greedy = self.pipeline.take_greedy_episodes()
+        self.record_greedy([(self.step, episode) for episode in greedy])
+
+    def advance_to(self, step: int, metrics: Metrics) -> None:
+        """Do what came due on the way to a step that was reached elsewhere (in a fleet)."""
+        before, self.step = self.step, step
+        self._watch(metrics)
+        self._do(self.timetable.due(before, step))
 
     def _do(self, due: Due) -> None:
         if due.evaluation:
@@ -253,7 +255,7 @@ class Trainer:
             return
         with self.clock("evaluation"):
             episodes = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
-        self._record_greedy(episodes)
+        self.record_greedy([(self.step, episode) for episode in episodes])
         self.facts["greedy"] = self.scores.greedy_score(self.step)
         self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
 
@@ -287,11 +289,21 @@ class Trainer:
         # The sum is finite if every loss is.
         loss = metrics["loss"]
         self._loss_sum = loss if self._loss_sum is None else self._loss_sum + loss
+        if time.monotonic() - self._displayed > DISPLAY_SECONDS:
+            self._display()
 
-    def _record_greedy(self, episodes: Iterable[Episode]) -> None:
-        for episode in episodes:
-            self.scores.add_greedy(self.step, episode.score)
-            row = {"step": self.step, "score": episode.score, "length": episode.length}
+    def record_episodes(self, episodes: Sequence[tuple[int, Episode]]) -> None:
+        """Record training episodes, each with the step at which it ended."""
+        self.episodes += len(episodes)
+        self.scores.training.extend(episode.score for _, episode in episodes)
+        for step, (env, score, length) in episodes:
+            self.run.write("episodes", {"step": step, "env": env, "score": score, "length": length})
+
+    def record_greedy(self, episodes: Iterable[tuple[int, Episode]]) -> None:
+        """Record greedy episodes, each with the step at which it ended."""
+        for step, episode in episodes:
+            self.scores.add_greedy(step, episode.score)
+            row = {"step": step, "score": episode.score, "length": episode.length}
             self.run.write("eval", row)
 
     def _log(self) -> None:
@@ -340,22 +352,22 @@ class Trainer:
         saved = record.checkpoints(self.run.checkpoints)
         return f"the last good checkpoint is {saved[0]}" if saved else "no checkpoint was written"
 
-    def _finish(self) -> dict[str, Any]:
+    def finish(self) -> None:
+        """Save, write the last row and the summary, and mark the run as finished."""
         # The checkpoint comes before the last row: a run trained further has no such row.
         self.save()
         if self._logged_step != self.step:
             self._log()
             self.run.flush(to_disk=True)
         self._display()
-        summary = {
+        self.summary = {
             "steps": self.step,
             "score": self.scores.training_score(),
             "greedy_score": self.scores.greedy_score(self.step),
             "episodes": self.episodes,
             "seconds": round(self.clock.seconds, 1),
         }
-        self.run.finish(summary)
-        return summary
+        self.run.finish(self.summary)
 
     def cuda_stream(self) -> AbstractContextManager[Any]:
         """On a GPU, return a CUDA stream of this run's own, beside those of other runs."""
