@@ -158,8 +158,7 @@ class TensorGames:
             final_obs=outcome.obs[ended] if len(ended) else None,
             any_truncated=bool(truncated.any()),
             episodes=tuple(
-                Episode(*episode)
-                for episode in zip(ended.tolist(), scores, lengths, strict=True)
+                Episode(*episode) for episode in zip(ended.tolist(), scores, lengths, strict=True)
             ),
         )
 
@@ -212,7 +211,8 @@ class StackedGames:
     def observation(self) -> Tensor:
         """Return the observations to act on next, (runs, games, ...)."""
         state = {name: value.flatten(0, 1) for name, value in self.state.items()}
-        return self.rules.game.observe(state).unflatten(0, (self.count, self.num_envs))
+        obs: Tensor = self.rules.game.observe(state)
+        return obs.unflatten(0, (self.count, self.num_envs))
 
     def step(self, action: Tensor) -> tuple[Tensor, Outcome]:
         """Play one step of all games; return the next observations and what the step led to."""

@@ -223,7 +223,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
     groups = fleet.grouped(stacked, [t.algorithm for t in stacked], [t.spec for t in stacked])
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
-    units = [*alone, *(Fleet(group) for group in groups)]
+    units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
     several = len(units) > 1
     interrupted: set[str] = set()
     diverged: list[str] = []
