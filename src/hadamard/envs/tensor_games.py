@@ -211,8 +211,9 @@ class StackedGames:
     def observation(self) -> Tensor:
         """Return the observations to act on next, (runs, games, ...)."""
         state = {name: value.flatten(0, 1) for name, value in self.state.items()}
-        obs: Tensor = self.rules.game.observe(state)
-        return obs.unflatten(0, (self.count, self.num_envs))
+        obs = self.rules.game.observe(state)
+        stacked: Tensor = obs.unflatten(0, (self.count, self.num_envs))
+        return stacked
 
     def step(self, action: Tensor) -> tuple[Tensor, Outcome]:
         """Play one step of all games; return the next observations and what the step led to."""
