@@ -30,8 +30,12 @@ class RecentObservations:
 
         Those that are ``temporary`` will be overwritten, so they are copied.
         """
-        if self.every and (-step) % self.every <= self.count + len(obs):
+        if self.wants(step, len(obs)):
             self._batches.append(obs[-self.count :].clone() if temporary else obs)
+
+    def wants(self, step: int, count: int) -> bool:
+        """Tell whether the next diagnosis needs some of so many observations from a step on."""
+        return bool(self.every) and (-step) % self.every <= self.count + count
 
     def take(self) -> Tensor:
         """Return the last ``count`` observations, and forget them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,7 +66,8 @@ class Trainer:
         self.facts: dict[str, Any] = {}  # newest scores and health, for the display
         self.latest: Metrics | None = None  # measurements of the newest update
         self.summary: dict[str, Any] = {}
-        self._loss_sum: Tensor | None = None  # of all updates since it was last checked
+        self._loss_sum: Tensor | float | None = None  # of all updates since it was last checked
+        self._finite_weights: bool | None = None  # known in a fleet only
         self._checkpoint_due = False  # waits until the agent is settled
         self._densities_due = False  # wait for the next diagnosis
         self._logged_step = -1
@@ -153,9 +155,13 @@ class Trainer:
         greedy = self.pipeline.take_greedy_episodes()
         self.record_greedy([(self.step, episode) for episode in greedy])
 
-    def advance_to(self, step: int, metrics: Metrics) -> None:
-        """Do what came due on the way to a step that was reached elsewhere (in a fleet)."""
+    def advance_to(self, step: int, metrics: Metrics, *, finite_weights: bool) -> None:
+        """Do what came due on the way to a step that was reached elsewhere (in a fleet).
+
+        ``finite_weights`` says whether all weights are finite there.
+        """
         before, self.step = self.step, step
+        self._finite_weights = finite_weights
         self._watch(metrics)
         self._do(self.timetable.due(before, step))
 
@@ -296,8 +302,12 @@ class Trainer:
         """Record training episodes, each with the step at which it ended."""
         self.episodes += len(episodes)
         self.scores.training.extend(episode.score for _, episode in episodes)
-        for step, (env, score, length) in episodes:
-            self.run.write("episodes", {"step": step, "env": env, "score": score, "length": length})
+        rows = [
+            f'{{"step": {step}, "env": {env}, "score": {_number(score)}, "length": {length}}}'
+            for step, (env, score, length) in episodes
+        ]
+        if rows:
+            self.run.write_lines("episodes", rows)
 
     def record_greedy(self, episodes: Iterable[tuple[int, Episode]]) -> None:
         """Record greedy episodes, each with the step at which it ended."""
@@ -335,9 +345,9 @@ class Trainer:
         """Stop if a loss or a weight is not finite, before it is learned from or saved."""
         problem = None
         losses, self._loss_sum = self._loss_sum, None
-        if losses is not None and not bool(torch.isfinite(losses)):
+        if losses is not None and not math.isfinite(losses):
             problem = "the loss is not finite"
-        elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
+        elif not self._weights_are_finite():
             problem = "a weight is not finite"
         if problem is None:
             return
@@ -347,6 +357,11 @@ class Trainer:
             f"{self._last_checkpoint()}. Try a smaller --algo.learning-rate or another "
             "--net.activation"
         )
+
+    def _weights_are_finite(self) -> bool:
+        if self._finite_weights is not None:
+            return self._finite_weights
+        return all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters())
 
     def _last_checkpoint(self) -> str:
         saved = record.checkpoints(self.run.checkpoints)
@@ -382,3 +397,8 @@ class Trainer:
         """Close the run folder, and restore torch's settings."""
         self._computing.close()
         self.run.close()
+
+
+def _number(value: float) -> str:
+    """Return a number as JSON holds it."""
+    return repr(float(value)) if math.isfinite(value) else "null"
