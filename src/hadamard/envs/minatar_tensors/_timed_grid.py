@@ -16,6 +16,14 @@ CELL = (1 << BITS) - 1
 FIRST_BITS = sum(1 << BITS * x for x in range(SIDE))
 
 
+def _runs(length: int) -> int:
+    """Return a row in which a run of bits begins where every ``length``-th cell begins."""
+    return sum((1 << length) - 1 << BITS * x for x in range(0, SIDE, length))
+
+
+_GATHERING = [((BITS - 1) * length, _runs(2 * length)) for length in (1, 2, 4, 8)]
+
+
 def point(y: Tensor, x: Tensor) -> Tensor:
     """Return grids (..., 10) in which the first bit of the cell (y, x) is set; none if y is -1."""
     row = torch.arange(SIDE, device=x.device)
@@ -93,3 +101,15 @@ def count(grid: Tensor) -> Tensor:
     """
     # 64 is 1 modulo 63.
     return (grid % CELL).sum(1)
+
+
+def dense(grid: Tensor) -> Tensor:
+    """Return first bits side by side: grids of ``_grid``, in which cell x is bit x.
+
+    Examples:
+        >>> dense(torch.tensor([1 + (1 << 12) + (1 << 54)])).tolist() == [0b1000000101]
+        True
+    """
+    for shift, runs in _GATHERING:
+        grid = (grid | grid >> shift) & runs
+    return grid

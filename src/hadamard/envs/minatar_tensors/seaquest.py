@@ -45,6 +45,7 @@ from hadamard.envs.minatar_tensors._timed_grid import (
     FIRST_BITS,
     by_direction,
     count,
+    dense,
     directions,
     leftmost,
     lowest,
@@ -285,7 +286,7 @@ def observe(state: State) -> Tensor:
         rescued[:, None] * bottom,
         merged(divers),
     )
-    return cells(torch.stack(planes, dim=1), BITS)
+    return cells(dense(torch.stack(planes, dim=1)))
 
 
 def from_package(game: Any) -> dict[str, Any]:
