@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,22 @@ class Interrupted(Exception):
 
 class Diverged(RuntimeError):
     """A loss or a weight is no longer finite."""
+
+
+class Episodes(NamedTuple):
+    """Finished episodes in columns: a tuple for each of 100,000 a second would be slow."""
+
+    step: Sequence[int]
+    """When each ended."""
+    env: Sequence[int]
+    score: Sequence[float]
+    length: Sequence[int]
+
+    @classmethod
+    def ended_at(cls, step: int, episodes: Sequence[Episode]) -> Episodes:
+        """Return episodes that ended at one step."""
+        env, score, length = zip(*episodes, strict=True) if episodes else ((), (), ())
+        return cls([step] * len(episodes), env, score, length)
 
 
 class Trainer:
@@ -148,12 +164,11 @@ class Trainer:
         """Let the agent observe the newest step and learn from it, and record finished games."""
         transition = self.pipeline.take_unobserved()
         if transition is not None:
-            self.record_episodes([(self.step, episode) for episode in transition.step.episodes])
+            self.record_episodes(Episodes.ended_at(self.step, transition.step.episodes))
             with self.clock("learning"):
                 metrics = self.agent.observe(*transition)
             self._watch(metrics)
-        greedy = self.pipeline.take_greedy_episodes()
-        self.record_greedy([(self.step, episode) for episode in greedy])
+        self.record_greedy(Episodes.ended_at(self.step, self.pipeline.take_greedy_episodes()))
 
     def advance_to(self, step: int, metrics: Metrics, *, finite_weights: bool) -> None:
         """Do what came due on the way to a step that was reached elsewhere (in a fleet).
@@ -261,7 +276,7 @@ class Trainer:
             return
         with self.clock("evaluation"):
             episodes = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
-        self.record_greedy([(self.step, episode) for episode in episodes])
+        self.record_greedy(Episodes.ended_at(self.step, episodes))
         self.facts["greedy"] = self.scores.greedy_score(self.step)
         self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
 
@@ -298,23 +313,22 @@ class Trainer:
         if time.monotonic() - self._displayed > DISPLAY_SECONDS:
             self._display()
 
-    def record_episodes(self, episodes: Sequence[tuple[int, Episode]]) -> None:
-        """Record training episodes, each with the step at which it ended."""
-        self.episodes += len(episodes)
-        self.scores.training.extend(episode.score for _, episode in episodes)
+    def record_episodes(self, episodes: Episodes) -> None:
+        """Record training episodes."""
+        self.episodes += len(episodes.step)
+        self.scores.training.extend(episodes.score)
         rows = [
             f'{{"step": {step}, "env": {env}, "score": {_number(score)}, "length": {length}}}'
-            for step, (env, score, length) in episodes
+            for step, env, score, length in zip(*episodes, strict=True)
         ]
         if rows:
             self.run.write_lines("episodes", rows)
 
-    def record_greedy(self, episodes: Iterable[tuple[int, Episode]]) -> None:
-        """Record greedy episodes, each with the step at which it ended."""
-        for step, episode in episodes:
-            self.scores.add_greedy(step, episode.score)
-            row = {"step": step, "score": episode.score, "length": episode.length}
-            self.run.write("eval", row)
+    def record_greedy(self, episodes: Episodes) -> None:
+        """Record greedy episodes."""
+        for step, _, score, length in zip(*episodes, strict=True):
+            self.scores.add_greedy(step, score)
+            self.run.write("eval", {"step": step, "score": score, "length": length})
 
     def _log(self) -> None:
         self._check_finite()

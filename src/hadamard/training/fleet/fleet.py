@@ -7,7 +7,6 @@ the device computes the next one, unless something is due that needs the weights
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -16,11 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hadamard.core.types import Episode
 from hadamard.envs.tensor_games import StackedGames, TensorGames
 from hadamard.training.fleet.on_policy import OnPolicy
 from hadamard.training.fleet.playing import Pending
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.trainer import Diverged, Episodes, Interrupted, Trainer
 
 
 class Block(NamedTuple):
@@ -122,13 +120,18 @@ class Fleet:
 
     def _record(self, active: dict[int, Trainer], block: Block, diverged: list[str]) -> None:
         """Write down what a block led to, and do what came due in it."""
-        episodes = _episodes(*block.ends.arrays())
+        ends = block.ends.arrays()
         (measurements,) = block.measurements.arrays()
         for index, trainer in list(active.items()):
             counters = _counters(trainer)
             counters["steps"] += self.computation.block
             counters["updates"] += block.updates
-            self._record_episodes(trainer, episodes[index])
+            own, greedy = (
+                _episodes(trainer.step, self.num_envs, *(array[index, :, games] for array in ends))
+                for games in (slice(self.num_envs), slice(self.num_envs, None))
+            )
+            trainer.record_episodes(own)
+            trainer.record_greedy(greedy)
             *values, finite = measurements[:, index].tolist()
             metrics = dict(zip(block.names, values, strict=True))
             try:
@@ -143,31 +146,19 @@ class Fleet:
                 trainer.progress.close()
                 del active[index]
 
-    def _record_episodes(self, trainer: Trainer, episodes: Sequence[tuple[int, Episode]]) -> None:
-        """Record a run's episodes, whose steps are counted from the block's start in rounds."""
-        own, greedy = [], []
-        for place, episode in episodes:
-            step = trainer.step + (place + 1) * self.num_envs
-            if episode.env < self.num_envs:
-                own.append((step, episode))
-            else:
-                greedy.append((step, episode._replace(env=episode.env - self.num_envs)))
-        trainer.record_episodes(own)
-        trainer.record_greedy(greedy)
-
 
 def _episodes(
-    ended: NDArray[np.bool_], score: NDArray[np.float32], length: NDArray[np.int32]
-) -> list[list[tuple[int, Episode]]]:
-    """Return for each run the ended episodes, each with its place among the block's steps."""
-    runs, places, games = np.nonzero(ended)
-    numbers = zip(
-        places.tolist(),
-        map(Episode, games.tolist(), score[ended].tolist(), length[ended].tolist()),
-        strict=True,
-    )
-    counts = np.bincount(runs, minlength=len(ended)).tolist()
-    return [list(itertools.islice(numbers, count)) for count in counts]
+    start: int,
+    interval: int,
+    ended: NDArray[np.bool_],
+    score: NDArray[np.float32],
+    length: NDArray[np.int32],
+) -> Episodes:
+    """Return the episodes of games (steps, games) that begin at a step."""
+    places, games = np.nonzero(ended)
+    step = start + (places + 1) * interval
+    columns = step, games, score[places, games], length[places, games]
+    return Episodes(*(column.tolist() for column in columns))
 
 
 def _games(trainer: Trainer) -> list[TensorGames]:

@@ -69,7 +69,7 @@ class OnPolicy:
         self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
 
     @torch.no_grad()
-    def _empty_rollout(self, obs: Tensor) -> Metrics:
+    def _empty_rollout(self, obs: Tensor) -> dict[str, Tensor]:
         """Make the tensors that hold a rollout, each (runs, steps, games, ...)."""
         draws = torch.zeros(*obs.shape[:2], self.agents[0].choice_draws, device=self.device)
         values = dict(self.player.choose(obs, draws, draws.new_zeros(len(obs))))
