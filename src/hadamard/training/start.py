@@ -221,7 +221,12 @@ def fit(trainers: Sequence[Trainer]) -> None:
     the others go on; the error is raised when they are done.
     """
     stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
-    groups = fleet.grouped(stacked, [t.algorithm for t in stacked], [t.spec for t in stacked])
+    groups = fleet.grouped(
+        stacked,
+        [t.algorithm for t in stacked],
+        [t.spec for t in stacked],
+        [t.step for t in stacked],
+    )
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
     units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
     several = len(units) > 1

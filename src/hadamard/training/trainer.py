@@ -170,7 +170,7 @@ class Trainer:
             self._watch(metrics)
         self.record_greedy(Episodes.ended_at(self.step, self.pipeline.take_greedy_episodes()))
 
-    def advance_to(self, step: int, metrics: Metrics, *, finite_weights: bool) -> None:
+    def advance_to(self, step: int, metrics: Metrics | None, *, finite_weights: bool) -> None:
         """Do what came due on the way to a step that was reached elsewhere (in a fleet).
 
         ``finite_weights`` says whether all weights are finite there.

@@ -45,12 +45,18 @@ def resolved(algorithm: str, spec: RunSpec[Any]) -> RunSpec[Any]:
 
 
 def grouped(
-    items: Sequence[Item], algorithms: Sequence[str], specs: Sequence[Any]
+    items: Sequence[Item],
+    algorithms: Sequence[str],
+    specs: Sequence[RunSpec[Any]],
+    steps: Sequence[int],
 ) -> list[list[Item]]:
-    """Divide runs into those that can be trained as one computation, in their order."""
-    groups: dict[str, list[Item]] = {}
-    for item, algorithm, spec in zip(items, algorithms, specs, strict=True):
-        groups.setdefault(_shape(algorithm, spec), []).append(item)
+    """Divide runs into those that can be trained as one computation, in their order.
+
+    They are those of one shape that have been trained for the same number of steps.
+    """
+    groups: dict[tuple[str, int], list[Item]] = {}
+    for item, algorithm, spec, step in zip(items, algorithms, specs, steps, strict=True):
+        groups.setdefault((_shape(algorithm, spec), step), []).append(item)
     return list(groups.values())
 
 

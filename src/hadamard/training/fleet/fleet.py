@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from hadamard.envs.tensor_games import StackedGames, TensorGames
 from hadamard.training.fleet.on_policy import OnPolicy
 from hadamard.training.fleet.playing import Pending
+from hadamard.training.fleet.replayed import Replayed
 from hadamard.training.trainer import Diverged, Episodes, Interrupted, Trainer
+
+_COMPUTATIONS: dict[str, type[OnPolicy] | type[Replayed]] = {
+    "on_policy": OnPolicy,
+    "replay": Replayed,
+}
+"""By an agent's ``fleet_kind``."""
 
 
 class Block(NamedTuple):
@@ -33,15 +40,16 @@ class Block(NamedTuple):
 
 
 class Fleet:
-    """Several runs of one shape, trained as one computation."""
+    """Several runs of one shape and at the same step, trained as one computation."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         self.trainers = list(trainers)
         first = self.trainers[0]
         games = StackedGames([_games(trainer) for trainer in trainers])
         self.num_envs = games.sizes[0]
-        self.computation = OnPolicy(
-            [trainer.agent for trainer in trainers],
+        agents: list[Any] = [trainer.agent for trainer in trainers]
+        self.computation = _COMPUTATIONS[agents[0].fleet_kind](
+            agents,
             [trainer.spec.seed for trainer in trainers],
             games,
             first.spec.train,
@@ -98,14 +106,12 @@ class Fleet:
         """Queue the next block of every run."""
         steps = self.computation.block if unrecorded is not None else 0
         updates = unrecorded.updates if unrecorded is not None else 0
-        ends, count = self.computation.queue_block(
-            [trainer.step + steps for trainer in self.trainers],
-            [_counters(trainer)["updates"] + updates for trainer in self.trainers],
-        )
+        first = next(iter(active.values()))  # all active runs are at the same step
+        step, updates = first.step + steps, _counters(first)["updates"] + updates
+        ends, count = self.computation.queue_block(step, updates)
         for index, trainer in active.items():
-            if trainer.recent.wants(trainer.step + steps, self.computation.block):
-                obs = self.computation.recent(index)
-                trainer.recent.add(trainer.step + steps, obs, temporary=True)
+            if trainer.recent.wants(step, self.computation.block):
+                trainer.recent.add(step, self.computation.recent(index), temporary=True)
         metrics = self.computation.metrics
         finite = torch.isfinite(self.computation.stack.matrix).all(1)
         rows = torch.stack([*(value.float() for value in metrics.values()), finite.float()])
@@ -136,7 +142,9 @@ class Fleet:
             metrics = dict(zip(block.names, values, strict=True))
             try:
                 trainer.advance_to(
-                    trainer.step + self.computation.block, metrics, finite_weights=bool(finite)
+                    trainer.step + self.computation.block,
+                    metrics or None,  # no update was made yet
+                    finite_weights=bool(finite),
                 )
                 if trainer.step >= trainer.spec.train.horizon:
                     trainer.finish()

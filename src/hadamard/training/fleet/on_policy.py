@@ -92,19 +92,19 @@ class OnPolicy:
         for name, value in values.items():
             self.rollout[name].index_copy_(1, self.player.position, value.unsqueeze(1))
 
-    def queue_block(self, steps: Sequence[int], updates: Sequence[int]) -> tuple[Pending, int]:
-        """Queue a block of runs that are at these steps and updates.
+    def queue_block(self, step: int, updates: int) -> tuple[Pending, int]:
+        """Queue a block of runs that are at this step and have made so many updates.
 
         Returns the episodes that end in it, and the number of updates of each run.
         """
-        self.player.begin(steps)
+        self.player.begin(step)
         for _ in range(self.config.rollout_steps):
             self.player.step()
         ends = self.player.ends()
         self.rollout |= dict(self._finish())
         rates = [
-            [agent.learning_rate(before + update) for update in range(self._updates)]
-            for agent, before in zip(self.agents, updates, strict=True)
+            [agent.learning_rate(updates + update) for update in range(self._updates)]
+            for agent in self.agents
         ]
         send(rates, self._rates)
         self._shuffle(updates)
@@ -114,7 +114,7 @@ class OnPolicy:
             if self._remedies:
                 for index, agent in enumerate(self.agents):
                     if agent.after_update is not None:
-                        agent.after_update(updates[index] + update, output["obs"][index])
+                        agent.after_update(updates + update, output["obs"][index])
         self.metrics: Metrics = {name: output[name] for name in output if name != "obs"}
         return ends, self._updates
 
@@ -140,13 +140,11 @@ class OnPolicy:
         targets: Metrics = self._targets(data, last, final)
         return targets
 
-    def _shuffle(self, updates: Sequence[int]) -> None:
+    def _shuffle(self, updates: int) -> None:
         """Draw the order of the transitions for every pass over the rollout."""
-        before = torch.tensor(updates)
-        before = before.to(self.device, non_blocking=True)
         minibatches = self.config.minibatches
         for epoch in range(self.config.epochs):
-            number = before * self.config.epochs + epoch
+            number = torch.full_like(self._order_seed, updates // minibatches + epoch)
             order = permutations(self._order_seed, number, self.block)
             parts = order.unflatten(1, (minibatches, self._order.shape[2]))
             self._order[:, epoch * minibatches : (epoch + 1) * minibatches].copy_(parts)

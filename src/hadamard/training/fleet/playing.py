@@ -66,22 +66,23 @@ class Player:
         changed = [*changed, *self.games.tensors, self.obs, self.position, *self._ends]
         self._step = jit(self._compiled(self._play), self.device, changed, self._capture)
 
-    def begin(self, steps: Sequence[int]) -> None:
-        """Prepare a block; the runs are at these steps."""
+    def begin(self, step: int) -> None:
+        """Prepare a block of runs that are at this step."""
         exploration = [
             [agent.exploration(step + t * self.num_envs) for t in range(self.steps)]
-            for agent, step in zip(self.agents, steps, strict=True)
+            for agent in self.agents
         ]
         send(exploration, self._exploration)
         games, later = self.games, torch.arange(self.steps, device=self.device)
         start = 0
         for part, size in enumerate(games.sizes):
-            step = games.steps[:, part : part + 1] + later
+            counter = games.steps[:, part : part + 1] + later
             seed = games.seed[:, part : part + 1]
             if part == 0:
-                draws = self._choice_seed, step, size, self._choice_draws
+                draws = self._choice_seed, counter, size, self._choice_draws
                 self._choice.copy_(uniforms(*draws))
-            self._draws[:, :, start : start + size] = uniforms(seed, step, size, games.rules.lanes)
+            lanes = games.rules.lanes
+            self._draws[:, :, start : start + size] = uniforms(seed, counter, size, lanes)
             start += size
         self.position.zero_()
 
