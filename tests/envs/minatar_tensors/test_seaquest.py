@@ -8,10 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from hadamard.envs.minatar_tensors import seaquest
-from tests.support.minatar import Player, assert_equal_to_tensors, mostly, random_policy, record
+from tests.support.minatar import (
+    Player,
+    assert_equal_to_tensors,
+    assert_same_state,
+    mostly,
+    package_game,
+    random_policy,
+    record,
+    state_of,
+)
 
 pytest.importorskip("minatar")
 
@@ -19,7 +29,7 @@ LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
 
 
 def rescue(game: Any, rng: np.random.Generator) -> int:
-    """Collect divers and come up with six, or with little oxygen; fire at enemies in this row.
+    """Collect divers, also more than the six who fit; come up when oxygen is short; fire ahead.
 
     A player with fewer divers than none can come up again and again, and mostly does until the
     game is fastest.
@@ -27,7 +37,7 @@ def rescue(game: Any, rng: np.random.Generator) -> int:
     x, y, count = game.sub_x, game.sub_y, game.diver_count
     if count < 0 and game.ramping and game.e_spawn_speed > 1 and rng.random() < 0.9:
         return UP if y > 0 else DOWN
-    if count == 6 or (0 < game.oxygen < 30 and count):
+    if 0 < game.oxygen < (120 if count == 6 else 30) and count:
         return UP
     ahead = [e for e in game.e_fish + game.e_subs if e[1] == y and (e[0] > x) == game.sub_or]
     if ahead and game.shot_timer == 0:
@@ -61,6 +71,7 @@ def counted(from_package: Callable[[Any], dict[str, Any]]) -> Callable[[Any], di
         assert bits(row["fish"]) == len(game.e_fish)
         assert bits(row["submarines"]) == len(game.e_subs)
         assert bits(row["bullets"]) == len(game.f_bullets) <= 2
+        assert [game.sub_x, game.sub_y] not in [bullet[:2] for bullet in game.f_bullets]
         assert (row["diver_y"] >= 0).sum() == len(game.divers)
         return row
 
@@ -84,12 +95,66 @@ def test_the_packages_transitions(ramping: bool, monkeypatch: pytest.MonkeyPatch
         ramping=ramping,
     )
     assert_equal_to_tensors(played, seaquest, ramping=ramping)
-    assert sum(reward >= 6 for reward in played.reward) > 5, "no full crew has come home"
+    rescued = [
+        (a["rescued"], b["rescued"]) for a, b in zip(played.before, played.after, strict=True)
+    ]
+    assert rescued.count((6, -1)) > 5, "no full crew has come home"
     assert played.reward.count(2.0) > 0
     fastest = [row for row in played.before if row["spawn_speed"] == 1 and row["move_speed"] == 2]
     assert len(fastest) > 10_000 if ramping else not fastest
     enemies = max(bits(row["fish"]) + bits(row["submarines"]) for row in played.before)
     assert enemies > (20 if ramping else 2)
+
+
+def submarine_shot_as_it_fires(game: Any) -> None:
+    game.e_subs = [[3, 4, True, 0, 0]]
+    game.f_bullets = [[5, 4, False]]
+
+
+def seventh_diver(game: Any) -> None:
+    game.sub_x, game.sub_y, game.diver_count = 7, 4, 6
+    game.d_spawn_timer, game.divers = 16, [[7, 4, True, 3]]
+
+
+def two_divers_for_one_place(game: Any) -> None:
+    seventh_diver(game)
+    game.diver_count = 5
+    game.divers.append([7, 4, False, 3])
+
+
+def two_divers_arrive_for_one_place(game: Any) -> None:
+    two_divers_for_one_place(game)
+    # They change places; the player waits where the older arrives, and the newer is.
+    game.sub_x, game.d_spawn_timer = 8, 19
+    game.divers = [[7, 4, True, 0], [8, 4, False, 0]]
+
+
+def oldest_of_three_fish_is_shot(game: Any) -> None:
+    game.move_speed = 2
+    game.e_fish = [[4, 4, True, 0], [4, 4, True, 1], [4, 4, True, 2]]
+    game.f_bullets = [[5, 4, False]]
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        submarine_shot_as_it_fires,
+        seventh_diver,
+        two_divers_for_one_place,
+        two_divers_arrive_for_one_place,
+        oldest_of_three_fish_is_shot,
+    ],
+)
+def test_rare_cases(arrange: Callable[[Any], None]) -> None:
+    game = package_game("seaquest")
+    arrange(game)
+    before = seaquest.from_package(game)
+    reward, terminal = game.act(0)
+    state, rewards, terminals = seaquest.step(
+        state_of([before]), torch.zeros(1, dtype=torch.int64), torch.zeros(1, seaquest.DRAWS)
+    )
+    assert_same_state(state, state_of([seaquest.from_package(game)]))
+    assert (rewards.tolist(), terminals.tolist()) == ([reward], [terminal])
 
 
 def places(spawn: NDArray[np.int64], speed: NDArray[np.int64]) -> NDArray[np.int64]:

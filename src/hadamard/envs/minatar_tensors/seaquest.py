@@ -10,7 +10,8 @@ have a grid for each shot timer. A grid is enough because of the package's own r
   least 15 steps apart, which keeps them in different cells (the tests try all cases).
 - So enemies in one cell have spawned within the three steps of the final speed. The oldest, which
   the package's bullets hit, has the least time to its move.
-- The player's bullets are five steps apart and never overtake each other: no two share a cell.
+- The player's bullets are five steps apart and move as fast as the player: no two share a cell, and
+  none is where the player is.
 - Enemy bullets do come together, and then move and vanish as one.
 - Divers spawn every 30 steps and leave after 59: there are at most two, and since 30 is a multiple
   of their six steps per cell, the time to the next spawn also tells when all divers move.
@@ -62,6 +63,7 @@ DRAWS = 5
 """Of a new enemy: its direction, its kind and its row; of a new diver: direction and row."""
 
 _MAX_OXYGEN = 200
+_OXYGEN_PER_CELL = _MAX_OXYGEN // SIDE
 _MAX_DIVERS = 6
 _SPAWN_SPEED = 20
 _MOVE_SPEED = 5
@@ -207,7 +209,7 @@ def _swim(state: State) -> tuple[State, Tensor, Tensor]:
     bullets = state["bullets"]
     enemies = fish | submarines.sum(1)
     arriving = moved(enemies & FIRST_BITS, to_right)
-    rammed = arriving & ~player & merged(bullets)
+    rammed = arriving & merged(bullets)
     timer = state["move_speed"][:, None]
     after_fish = waiting(fish) | (moved(fish & FIRST_BITS, to_right) & ~rammed) << timer
     moved_submarines = moved(submarines & FIRST_BITS, to_right[:, None])
@@ -255,13 +257,8 @@ def _breathe(state: State, ramping: bool) -> tuple[State, Tensor, Tensor]:
         after["spawn_speed"] = spawn_speed - (rises & (spawn_speed > 1)).int()
         after["move_speed"] = move_speed - faster.int()
         after["ramp_index"] = state["ramp_index"] + rises.int()
-    bonus = _gauge(oxygen) * full
+    bonus = oxygen // _OXYGEN_PER_CELL * full
     return after, bonus, (oxygen <= 0) | (arriving & (rescued == 0))
-
-
-def _gauge(oxygen: Tensor) -> Tensor:
-    """Return how many cells of the gauge are set."""
-    return torch.div(oxygen * SIDE, _MAX_OXYGEN, rounding_mode="floor")
 
 
 def observe(state: State) -> Tensor:
@@ -271,7 +268,7 @@ def observe(state: State) -> Tensor:
     divers = point(state["diver_y"], state["diver_x"])
     behind_divers = merged(moved(divers, ~state["diver_to_right"][..., None]))
     bottom = torch.arange(SIDE, device=x.device) == SIDE - 1
-    oxygen = leftmost(_gauge(state["oxygen"].clamp(min=0)))
+    oxygen = leftmost(state["oxygen"].clamp(min=0) // _OXYGEN_PER_CELL)
     # The gauge of divers fills from the right, but for the last cell.
     rescued = FIRST_BITS >> BITS & ~leftmost(SIDE - 1 - state["rescued"].clamp(min=0))
     planes = (
