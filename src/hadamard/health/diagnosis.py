@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from hadamard.health import drawing, printing
-from hadamard.health.capture import Representation, capture
+from hadamard.health.capture import Representation, capture, capture_alike
 from hadamard.health.dormant import THRESHOLD
 from hadamard.health.layer import LayerHealth
-from hadamard.health.measuring import Settings, measured, room_for_more
+from hadamard.health.measuring import Settings, group_size, measured
 from hadamard.health.samples import Positions
 from hadamard.health.selection import LayerChoice
 from hadamard.modules import refuse_torchscript
@@ -113,12 +113,13 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
-    representations = _captured(model, inputs, layers, forward)
+    target = _runnable(model, forward)
+    representations = capture(target, forward or target, inputs, layers)
     settings = Settings(threshold, delta, positions)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
-    return _diagnosis(model, representations, result, settings)
+    return _diagnosis(target, representations, result, settings)
 
 
 def diagnose_together(
@@ -131,53 +132,52 @@ def diagnose_together(
     positions: Positions = "samples",
     generators: Sequence[torch.Generator | None] | None = None,
 ) -> list[Diagnosis | ValueError]:
-    """Diagnose many networks, each on its own inputs, those of one shape as one computation.
+    """Diagnose many networks, each on its own inputs, as one computation.
 
-    Returns what ``diagnose`` returns for each network, up to the rounding of densities and
-    contributions. In the place of a network with NaN or infinite activations or outputs stands the
-    error that ``diagnose`` would raise; any other problem raises an error here.
+    The networks may differ in their parameters and buffers only: the modules of the first one run
+    with the weights of each. Returns what ``diagnose`` returns for each network, up to the rounding
+    of densities and contributions. In the place of a network with NaN or infinite activations or
+    outputs stands the error that ``diagnose`` raises for it, so the others are still diagnosed.
 
     Examples:
         >>> nets = [nn.Sequential(nn.Linear(4, 32), nn.Tanh()) for _ in range(3)]
         >>> [report["1"].neurons for report in diagnose_together(nets, torch.randn(3, 256, 4))]
         [32, 32, 32]
     """
-    own_generators = [None] * len(models) if generators is None else list(generators)
+    targets = [_runnable(model, None) for model in models]
+    noise = [None] * len(targets) if generators is None else list(generators)
     settings = Settings(threshold, delta, positions)
     results: list[Diagnosis | ValueError] = []
-    group: list[list[Representation]] = []
-    for index, (model, own_inputs) in enumerate(zip(models, inputs, strict=True)):
-        group.append(_captured(model, own_inputs, layers, None))
-        if index + 1 < len(models) and room_for_more(group):
-            continue
-        first = len(results)
-        health = measured(group, settings, own_generators[first : index + 1])
-        for member, representations, outcome in zip(models[first:], group, health, strict=False):
+    while len(results) < len(targets):
+        start = len(results)
+        first = targets[start]
+        group = [capture(first, first, inputs[start], layers)]
+        end = start + group_size(group[0])
+        others, their_inputs = targets[start + 1 : end], inputs[start + 1 : end]
+        group += capture_alike(first, others, first, their_inputs, layers)
+        for target, captured, outcome in zip(
+            targets[start:end], group, measured(group, settings, noise[start:end]), strict=True
+        ):
             if isinstance(outcome, ValueError):
                 results.append(outcome)
             else:
-                results.append(_diagnosis(member, representations, outcome, settings))
-        group = []
+                results.append(_diagnosis(target, captured, outcome, settings))
     return results
 
 
-def _captured(
-    model: nn.Module,
-    inputs: Any,
-    layers: LayerChoice | None,
-    forward: Callable[..., Any] | None,
-) -> list[Representation]:
+def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:
+    """Return the network to run; raise an error if that is not possible."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     # A compiled network is diagnosed as the network it was compiled from.
-    target = getattr(model, "_orig_mod", model)
+    target: nn.Module = getattr(model, "_orig_mod", model)
     refuse_torchscript(target, "diagnose")
     if forward is None and type(target).forward is nn.Module.forward:
         raise ValueError(
             f"{type(target).__name__} defines no forward(): pass the function to run, for example "
             "forward=agent.get_value"
         )
-    return capture(target, forward or target, inputs, layers)
+    return target
 
 
 def _diagnosis(
@@ -186,6 +186,6 @@ def _diagnosis(
     layers: tuple[LayerHealth, ...],
     settings: Settings,
 ) -> Diagnosis:
-    name = type(getattr(model, "_orig_mod", model)).__name__
     observations = len(representations[0].values)
-    return Diagnosis(name, observations, layers, settings.threshold, settings.delta)
+    threshold, delta = settings.threshold, settings.delta
+    return Diagnosis(type(model).__name__, observations, layers, threshold, delta)

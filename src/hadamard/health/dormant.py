@@ -63,10 +63,6 @@ def dormant(
         >>> dormant(torch.stack([x, torch.ones(256)], dim=1)).mask
         tensor([False,  True])
     """
-    if kind not in ("relu", "tanh", "auto"):
-        raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
-    if not threshold > 0:
-        raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
     samples = as_samples(activations, positions, feature_dim).unsqueeze(0)
     mask, (by_zeros,), peaks = stacked_dormancy(samples, kind, threshold, [generator])
     if by_zeros:
@@ -85,6 +81,10 @@ def stacked_dormancy(
     For checked activations (networks, samples, neurons). Returns the mask (networks, neurons), for
     each network whether the ReLU rule decided, and the density peaks of the other networks.
     """
+    if kind not in ("relu", "tanh", "auto"):
+        raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
+    if not threshold > 0:
+        raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
     always_zero = (samples == 0).all(dim=1)
     by_zeros = [kind == "relu"] * len(samples)
     if kind == "auto":

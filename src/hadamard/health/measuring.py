@@ -37,8 +37,8 @@ _SATURATED = 0.95
 """Smallest absolute mean of a saturated neuron, where activations lie between -1 and 1."""
 _PLOTTED_NEURONS = 16
 _PLOTTED_SAMPLES = 2048
-_CAPTURED_BYTES = {"cpu": 2**28, "cuda": 2**32}
-"""Memory for captured representations, by the kind of device."""
+_CAPTURED_BYTES = {"cpu": 2**24, "cuda": 2**32}
+"""For the representations measured together: what fits into a CPU's cache, or occupies a GPU."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Settings:
     positions: Positions
 
 
-def room_for_more(group: Sequence[Sequence[Representation]]) -> bool:
-    """Say whether one more network's representations may be captured before they are measured."""
-    sizes = [sum(r.values.nbytes for r in representations) for representations in group]
-    limit = _CAPTURED_BYTES.get(group[0][0].values.device.type, 2**28)
-    return sum(sizes) + max(sizes) <= limit
+def group_size(representations: Sequence[Representation]) -> int:
+    """Return how many such networks may be captured before they are measured."""
+    size = sum(representation.values.nbytes for representation in representations)
+    limit = _CAPTURED_BYTES.get(representations[0].values.device.type, 2**24)
+    return max(1, limit // max(1, size))
 
 
 @torch.no_grad()

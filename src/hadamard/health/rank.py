@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
@@ -11,9 +14,9 @@ from hadamard.health.samples import Positions, as_samples
 # is closer to the threshold than this, a full SVD decides on which side it is.
 _GRAM_ERROR = 1e-6
 _WORKING_BYTES = 2**28
-# Of larger matrices, torch on CUDA computes the eigenvalues of one after the other, each taking
-# several times as long as a CPU takes.
-_LARGEST_BATCHED_ON_GPU = 32
+# For the eigenvalues of such a matrix a GPU takes several times as long as a CPU, and torch has it
+# compute those of many matrices one after the other.
+_SIZES_FOR_THE_CPU = range(33, 257)
 
 
 def effective_rank(
@@ -32,8 +35,6 @@ def effective_rank(
         >>> effective_rank(torch.eye(10))
         10
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
     matrix = as_samples(features, positions, feature_dim, label="features")
     if matrix.device.type == "mps":  # has no float64
         matrix = matrix.cpu()
@@ -47,18 +48,55 @@ class PendingRanks:
     """
 
     def __init__(self, matrices: Tensor, delta: float) -> None:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
         self.matrices, self.delta = matrices, delta
-        values = torch.cat([_singular_values(part) for part in matrices.split(_at_once(matrices))])
-        mass, target = values.cumsum(1), (1 - delta) * values.sum(1, keepdim=True)
-        undecided = ((mass - target).abs() <= _GRAM_ERROR * target) & (target > 0)
-        self._ranks = torch.where(undecided.any(1), 0, _count(mass, target))
+        # Scaled to at most 1, so that squares of large activations do not overflow.
+        scale = matrices.abs().amax(dim=(1, 2)).double()
+        self._scale = torch.where(scale > 0, scale, 1.0)
+        at_once = max(1, _WORKING_BYTES // (8 * matrices[0].numel()))
+        parts = zip(matrices.split(at_once), self._scale.split(at_once), strict=True)
+        self._eigenvalues = _pending_eigenvalues(torch.cat([_gram(*part) for part in parts]))
 
     def results(self) -> list[int]:
         """Return the ranks; an SVD decides those that rounding could change."""
+        eigenvalues = self._eigenvalues()
+        scale = self._scale.to(eigenvalues.device)
+        values = eigenvalues.clamp(min=0).sqrt().flip(1) * scale[:, None]
+        mass, target = values.cumsum(1), (1 - self.delta) * values.sum(1, keepdim=True)
+        undecided = ((mass - target).abs() <= _GRAM_ERROR * target) & (target > 0)
+        ranks = torch.where(undecided.any(1), 0, _count(mass, target)).tolist()
         return [
             rank or _rank_by_svd(matrix, self.delta)
-            for rank, matrix in zip(self._ranks.tolist(), self.matrices, strict=True)
+            for rank, matrix in zip(ranks, self.matrices, strict=True)
         ]
+
+
+def _gram(matrices: Tensor, scale: Tensor) -> Tensor:
+    """Return the smaller Gram matrices in float64."""
+    scaled = matrices.double() / scale[:, None, None]
+    return scaled.mT @ scaled if scaled.shape[1] >= scaled.shape[2] else scaled @ scaled.mT
+
+
+def _pending_eigenvalues(gram: Tensor) -> Callable[[], Tensor]:
+    """Start computing eigenvalues, smallest first; return a function that waits for them."""
+    if gram.is_cuda and gram.shape[1] in _SIZES_FOR_THE_CPU:
+        copied = torch.cuda.Event()
+        on_cpu = torch.empty(gram.shape, dtype=gram.dtype, pin_memory=True)
+        on_cpu.copy_(gram, non_blocking=True)
+        copied.record()
+        pool = ThreadPoolExecutor(1)
+        pending = pool.submit(_eigenvalues_after, copied, on_cpu)
+        pool.shutdown(wait=False)
+        return pending.result
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return lambda: eigenvalues
+
+
+def _eigenvalues_after(copied: torch.cuda.Event, gram: Tensor) -> Tensor:
+    copied.synchronize()
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return eigenvalues
 
 
 def _rank_by_svd(matrix: Tensor, delta: float) -> int:
@@ -68,20 +106,3 @@ def _rank_by_svd(matrix: Tensor, delta: float) -> int:
 
 def _count(mass: Tensor, target: Tensor) -> Tensor:
     return mass.shape[-1] - (mass >= target).sum(-1) + 1
-
-
-def _at_once(matrices: Tensor) -> int:
-    """Return how many matrices are held in float64 at a time."""
-    return max(1, _WORKING_BYTES // (8 * matrices[0].numel()))
-
-
-def _singular_values(matrices: Tensor) -> Tensor:
-    """Return singular values, largest first, computed from the smaller Gram matrices."""
-    # Scaled to at most 1, so that squares of large activations do not overflow.
-    scale = matrices.abs().amax(dim=(1, 2)).double()
-    scaled = matrices.double() / torch.where(scale > 0, scale, 1.0)[:, None, None]
-    gram = scaled.mT @ scaled if scaled.shape[1] >= scaled.shape[2] else scaled @ scaled.mT
-    if gram.is_cuda and len(gram) > 1 and gram.shape[1] > _LARGEST_BATCHED_ON_GPU:
-        gram, scale = gram.cpu(), scale.cpu()
-    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
-    return eigenvalues.clamp(min=0).sqrt().flip(1) * scale[:, None]
