@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
 from hadamard.health.capture import Representation, capture, capture_alike
@@ -124,7 +124,7 @@ def diagnose(
 
 def diagnose_together(
     models: Sequence[nn.Module],
-    inputs: Sequence[Any],
+    inputs: Sequence[Any] | Tensor,
     layers: LayerChoice | None = None,
     *,
     threshold: float = THRESHOLD,
@@ -153,7 +153,7 @@ def diagnose_together(
         first = targets[start]
         group = [capture(first, first, inputs[start], layers)]
         end = start + group_size(group[0])
-        others, their_inputs = targets[start + 1 : end], inputs[start + 1 : end]
+        others, their_inputs = targets[start + 1 : end], list(inputs[start + 1 : end])
         group += capture_alike(first, others, first, their_inputs, layers)
         for target, captured, outcome in zip(
             targets[start:end], group, measured(group, settings, noise[start:end]), strict=True

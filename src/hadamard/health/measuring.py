@@ -37,7 +37,7 @@ _SATURATED = 0.95
 """Smallest absolute mean of a saturated neuron, where activations lie between -1 and 1."""
 _PLOTTED_NEURONS = 16
 _PLOTTED_SAMPLES = 2048
-_CAPTURED_BYTES = {"cpu": 2**24, "cuda": 2**32}
+_CAPTURED_BYTES = {"cpu": 2**22, "cuda": 2**32}
 """For the representations measured together: what fits into a CPU's cache, or occupies a GPU."""
 
 
@@ -53,7 +53,7 @@ class Settings:
 def group_size(representations: Sequence[Representation]) -> int:
     """Return how many such networks may be captured before they are measured."""
     size = sum(representation.values.nbytes for representation in representations)
-    limit = _CAPTURED_BYTES.get(representations[0].values.device.type, 2**24)
+    limit = _CAPTURED_BYTES.get(representations[0].values.device.type, 2**26)
     return max(1, limit // max(1, size))
 
 

@@ -13,7 +13,8 @@ from hadamard.health.samples import Positions, as_samples
 # The Gram matrix squares the values, which loses half the digits of float64. Where a cumulative sum
 # is closer to the threshold than this, a full SVD decides on which side it is.
 _GRAM_ERROR = 1e-6
-_WORKING_BYTES = 2**28
+# Memory for matrices in float64: what fits into a CPU's cache, or occupies a GPU.
+_WORKING_BYTES = {"cpu": 2**22, "cuda": 2**28}
 # For the eigenvalues of such a matrix a GPU takes several times as long as a CPU, and torch has it
 # compute those of many matrices one after the other.
 _SIZES_FOR_THE_CPU = range(33, 257)
@@ -54,7 +55,8 @@ class PendingRanks:
         # Scaled to at most 1, so that squares of large activations do not overflow.
         scale = matrices.abs().amax(dim=(1, 2)).double()
         self._scale = torch.where(scale > 0, scale, 1.0)
-        at_once = max(1, _WORKING_BYTES // (8 * matrices[0].numel()))
+        working_bytes = _WORKING_BYTES.get(matrices.device.type, 2**26)
+        at_once = max(1, working_bytes // (8 * matrices[0].numel()))
         parts = zip(matrices.split(at_once), self._scale.split(at_once), strict=True)
         self._eigenvalues = _pending_eigenvalues(torch.cat([_gram(*part) for part in parts]))
 
