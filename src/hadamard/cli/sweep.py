@@ -30,7 +30,7 @@ class _Sweep:
 
     algorithm: tyro.conf.Positional[str]
     """The algorithm."""
-    options: Annotated[Options, tyro.conf.arg(name="")]
+    options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     envs: str = "minatar/breakout"
     """Environments, with commas between them."""
     variants: Annotated[str, tyro.conf.arg(help=f"Some of {', '.join(VARIANTS)}.")] = (

@@ -84,6 +84,60 @@ def check(spec: RunSpec[Any], device: torch.device, env: EnvSpec | None = None) 
         warnings.warn(f"{message} free now: if it fails, {advice}", stacklevel=2)
 
 
+def check_together(specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec) -> None:
+    """Refuse runs of which each fits the machine alone, and all at once do not."""
+    for place, (needed, names) in _needed(specs, device, env).items():
+        total, free = _sizes(place, specs[0])
+        if needed <= free or len(specs) == 1:
+            continue
+        limit = total if needed > total else free
+        count = _fraction(len(specs), limit, needed)
+        values = flattened(to_dict(specs[0]))
+        largest_first = sorted(names, key=lambda name: -values[name])
+        message = (
+            f"{len(specs)} runs at once need at least {data_size(needed)} of {place}, and there "
+            f"are {data_size(limit)}"
+        )
+        advice = (
+            f"train {count} at once (--seeds {count}), or lower {options(values, largest_first)}"
+        )
+        if needed > total:
+            raise ValueError(f"{message}: {count} would fit. Either {advice}")
+        warnings.warn(f"{message} free now: if it fails, {advice}", stacklevel=2)
+
+
+def fitting(specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec) -> int:
+    """Return how many of these runs, which have one shape, fit the machine at once; at least 1."""
+    counts = [len(specs)]
+    for place, (needed, _) in _needed(specs, device, env).items():
+        total, _ = _sizes(place, specs[0])
+        if needed > total:
+            counts.append(_fraction(len(specs), total, needed))
+    return max(1, min(counts))
+
+
+def _fraction(count: int, available: int, needed: int) -> int:
+    """Return how many of so many equal runs fit, which together need more than is available."""
+    return max(0, available) * count // needed
+
+
+def _needed(
+    specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec
+) -> dict[str, tuple[int, set[str]]]:
+    """Return the bytes that runs need in each place, with the settings that decide most of them."""
+    sizes: dict[str, dict[tuple[str, ...], int]] = {}
+    for spec in specs:
+        for part in _parts(spec, flattened(to_dict(spec)), device, env):
+            in_place = sizes.setdefault(part.place, {})
+            in_place[part.settings] = in_place.get(part.settings, 0) + part.size
+    needed = {}
+    for place, in_place in sizes.items():
+        total = sum(in_place.values())
+        largest = [settings for settings, size in in_place.items() if 10 * size >= total]
+        needed[place] = total, {name for settings in largest for name in settings}
+    return needed
+
+
 def _parts(
     spec: RunSpec[Any], values: dict[str, Any], device: torch.device, env: EnvSpec | None
 ) -> Iterable[Part]:

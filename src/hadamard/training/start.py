@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,17 +90,34 @@ def train_together(
     if len(specs) > 1:
         progress = SharedProgress(progress, len(specs))
     with memory.explained(specs), ExitStack() as stack:
-        setups = [stack.enter_context(closing(Setup(algorithm, spec))) for spec in specs]
-        trainers = []
-        for setup in setups:
-            assert setup.spec.run_dir is not None
-            settings = {"algorithm": algorithm, "spec": to_dict(setup.spec)}
-            settings["machine"] = machine.describe(setup.device)
-            run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
-            trainer = Trainer(setup, run, progress, resume=False)
-            trainers.append(stack.enter_context(closing(trainer)))
+        setups = []
+        for spec in specs:
+            setups.append(stack.enter_context(closing(Setup(algorithm, spec))))
+            if len(setups) == 1:
+                memory.check_together(specs, setups[0].device, setups[0].envs.spec)
+        trainers = [_created(setup, progress, stack) for setup in setups]
         fit(trainers)
     return [trainer.summary for trainer in trainers]
+
+
+def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) -> Trainer:
+    """Make the folder and the trainer of a new run, which the stack closes."""
+    assert setup.spec.run_dir is not None
+    settings = {"algorithm": setup.algorithm, "spec": to_dict(setup.spec)}
+    settings["machine"] = machine.describe(setup.device)
+    run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
+    return stack.enter_context(closing(Trainer(setup, run, progress, resume=False)))
+
+
+@contextmanager
+def new_trainer(
+    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+) -> Iterator[Trainer]:
+    """Make a new run, to be trained with `fit`."""
+    spec = fleet.resolved(algorithm, with_remedy_defaults(spec))
+    with ExitStack() as stack:
+        setup = stack.enter_context(closing(Setup(algorithm, spec)))
+        yield _created(setup, progress, stack)
 
 
 def resume(
@@ -135,14 +152,35 @@ def resume_together(
     with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
         trainers = []
         for run, algorithm, spec in unfinished:
-            run.lock()
-            stack.enter_context(closing(run))
-            require_resumable(run)
-            setup = stack.enter_context(closing(Setup(algorithm, spec)))
+            setup = _reopened(run, algorithm, spec, stack)
+            if not trainers:
+                specs = [spec for *_, spec in unfinished]
+                memory.check_together(specs, setup.device, setup.envs.spec)
             trainer = Trainer(setup, run, progress, resume=True)
             trainers.append(stack.enter_context(closing(trainer)))
         fit(trainers)
     return [summary for run, _, _ in opened if (summary := run.done) is not None]
+
+
+def _reopened(run: Run, algorithm: str, spec: RunSpec[Any], stack: ExitStack) -> Setup:
+    """Lock and check an interrupted run, which the stack closes."""
+    run.lock()
+    stack.enter_context(closing(run))
+    require_resumable(run)
+    return stack.enter_context(closing(Setup(algorithm, spec)))
+
+
+@contextmanager
+def resumed_trainer(
+    path: str, until: int, progress: Callable[..., Progress] = make_progress
+) -> Iterator[Trainer]:
+    """Open an interrupted run with another ``train.until``, to be trained with `fit`."""
+    run, algorithm, spec = open_run(path)
+    spec = _with_until(run, spec, until)
+    _check_protocol(run)
+    with ExitStack() as stack:
+        setup = _reopened(run, algorithm, spec, stack)
+        yield stack.enter_context(closing(Trainer(setup, run, progress, resume=True)))
 
 
 def trained_steps(run: Run) -> int:

@@ -148,7 +148,7 @@ def test_slurm_tasks_train_the_runs(
 def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     job = small_job(tmp_path, train__steps=LONG)
-    task = slurm_sweep.SlurmTask(job_to_text(job), {"OMP_NUM_THREADS": "1"}, 2)
+    task = slurm_sweep.SlurmTask([job_to_text(job)], {"OMP_NUM_THREADS": "1"}, 2)
     ended: list[Any] = []
     thread = threading.Thread(target=lambda: ended.append(task()))
     thread.start()
@@ -161,7 +161,7 @@ def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> 
     assert ended[0][0] == "interrupted"
     assert run_state(job) == "interrupted"
     assert newest_checkpoint(job) >= current_step(job) >= 100
-    assert (following.function.job_text, following.function.supervisor) == (task.job_text, None)
+    assert (following.function.job_texts, following.function.supervisor) == (task.job_texts, None)
 
 
 def test_missing_packages_are_named(

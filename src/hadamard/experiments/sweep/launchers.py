@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hadamard.core import identity
@@ -19,6 +20,8 @@ def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     """Train all runs that are not finished, and show their progress."""
     options = options or Options()
     options.check()
+    if not options.fleet:
+        jobs = [without_fleet(job) for job in jobs]
     check_jobs(jobs)
     if options.launcher == "ray":
         from hadamard.experiments.sweep.ray import launch_ray
@@ -31,6 +34,13 @@ def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     from hadamard.experiments.sweep.queue import launch_local
 
     return launch_local(jobs, options)
+
+
+def without_fleet(job: Job) -> Job:
+    """Return the job with ``train.fleet`` off."""
+    from hadamard.training import fleet
+
+    return replace(job, spec=fleet.without(job.spec))
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
