@@ -150,7 +150,7 @@ def resume_together(
     if len(unfinished) > 1:
         progress = SharedProgress(progress, len(unfinished))
     with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
-        trainers = []
+        trainers: list[Trainer] = []
         for run, algorithm, spec in unfinished:
             setup = _reopened(run, algorithm, spec, stack)
             if not trainers:

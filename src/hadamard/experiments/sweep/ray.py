@@ -1,8 +1,8 @@
 """The launcher of a Ray cluster, whose machines all share the run folders.
 
-A task is a run, or a fleet of runs on one GPU. It trains them in a separate process, as the queue of one machine does. If its worker or its
-machine dies, Ray starts the task elsewhere. There it waits for a process that may have survived,
-and continues from the last checkpoint.
+A task is a run, or a fleet of runs on one GPU. It trains them in a separate process, as the queue
+of one machine does. If its worker or its machine dies, Ray starts the task elsewhere. There it
+waits for a process that may have survived, and continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -193,6 +193,7 @@ class RayTasks:
         import ray
 
         jobs = self.submitted.pop(reference)
+        outcomes: list[tuple[Any, int, str]]
         try:
             outcomes = ray.get(reference)
         except ray.exceptions.TaskCancelledError:

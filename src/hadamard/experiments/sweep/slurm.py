@@ -1,8 +1,8 @@
 """The launcher of a Slurm cluster, through submitit: a job array.
 
-Each of its jobs trains a run, or a fleet of runs on its GPU. A sweep submits its runs and returns. Launched again, it prints the state of all runs and submits
-those that were interrupted. A job near its time limit, or one that is preempted, saves its run and
-is queued again.
+Each of its jobs trains a run, or a fleet of runs on its GPU. A sweep submits them and returns.
+Launched again, it prints the state of all runs and submits those that were interrupted. A job near
+its time limit, or one that is preempted, saves its runs and is queued again.
 """
 
 from __future__ import annotations

@@ -158,12 +158,14 @@ class Part:
 
         # Another attempt would end the same way. Settings are wrong only before a run has started.
         permanent: tuple[type[Exception], ...] = (RunError, CheckpointError, Diverged)
+        settings: tuple[type[Exception], ...] = (ValueError, ImportError)
+        wrong: tuple[type[Exception], ...]
         progress = SharedProgress(make_progress, len(runs)) if len(runs) > 1 else make_progress
         trainers = {}
         with memory.explained([job.spec for job in runs.values()]), ExitStack() as stack:
             for path, job in runs.items():
                 started = _has_config(path)
-                wrong = permanent if started else (*permanent, ValueError, ImportError)
+                wrong = permanent if started else (*permanent, *settings)
                 try:
                     require_folder(path)
                     trainers[path] = stack.enter_context(_trainer(path, job, progress))
@@ -176,7 +178,7 @@ class Part:
             if not trainers:
                 return
             new = all(trainer.step == 0 for trainer in trainers.values())
-            wrong = (*permanent, ValueError, ImportError) if new else permanent
+            wrong = (*permanent, *settings) if new else permanent
             try:
                 start.fit(list(trainers.values()))
             except wrong as error:

@@ -35,8 +35,7 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
 def resolved(algorithm: str, spec: RunSpec[Any]) -> RunSpec[Any]:
     """Return a new run's settings with ``train.fleet`` on or off."""
     on_gpu = spec.train.fleet == "auto" and machine.choose_device(spec.device).type == "cuda"
-    form = "on" if begins_on(algorithm, spec, on_gpu=on_gpu) else "off"
-    return with_form(spec, form)
+    return with_form(spec, "on" if begins_on(algorithm, spec, on_gpu=on_gpu) else "off")
 
 
 def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool) -> bool:
