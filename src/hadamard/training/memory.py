@@ -280,6 +280,8 @@ def explained(specs: Sequence[RunSpec[Any]]) -> Iterator[None]:
             for spec in specs
             if spec.run_dir and (checkpoints := record.checkpoints(Run(spec.run_dir).checkpoints))
         ]
+        if len(saved) > _MOST_NAMED:
+            saved[_MOST_NAMED:] = [f"likewise {len(saved) - _MOST_NAMED} more runs"]
         raise OutOfMemory(
             f"out of memory: {reason}. Lower {options(flattened(to_dict(specs[0])))}"
             f"{', or train fewer runs side by side' if len(specs) > 1 else ''}. "
@@ -287,6 +289,8 @@ def explained(specs: Sequence[RunSpec[Any]]) -> Iterator[None]:
         ) from error
 
 
+_MOST_NAMED = 3
+"""Runs whose checkpoints an error names, at most."""
 SIZES = (
     "algo.replay_capacity", "algo.num_envs", "algo.rollout_steps", "algo.batch_size", "net.width",
     "algo.hidden_width", "algo.actor_width", "train.greedy_envs", "train.eval_episodes",

@@ -110,6 +110,9 @@ def test_a_sweep_trains_a_fleet_of_each_variant(
 ) -> None:
     words = ["--variants", "relu,tanh+hr", "--seeds", "3", "--folder", str(tmp_path)]
     words += ["--jobs", "2", "--", *stacked_words()]
+    assert main(["sweep", "pqn", "--dry-run", *words]) == 0
+    end = "6 runs of 320 steps\n6 of them are trained in 2 fleets of 3 runs\n"
+    assert capsys.readouterr().out.endswith(end)
     assert main(["sweep", "pqn", *words]) == 0
     output = capsys.readouterr().out
     assert output.endswith("6 finished\n")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hadamard.core.run import Run, RunError
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
+from hadamard.text import counted
 
 
 def groups(
@@ -41,6 +42,15 @@ def groups(
         for part in range(count)
     ]
     return sorted(divided, key=lambda unit: order[unit[0].path])
+
+
+def in_words(units: Sequence[Sequence[Job]]) -> str:
+    """Return a sentence on the fleets among the runs of each process; empty if there are none."""
+    sizes = [len(unit) for unit in units if len(unit) > 1]
+    if not sizes:
+        return ""
+    size = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
+    return f"{sum(sizes)} of them are trained in {counted(len(sizes), 'fleet')} of {size} runs"
 
 
 def _is_stacked(job: Job, *, gpus: bool) -> bool:

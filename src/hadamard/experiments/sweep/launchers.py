@@ -19,10 +19,7 @@ from hadamard.experiments.sweep.outcome import Summary
 def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     """Train all runs that are not finished, and show their progress."""
     options = options or Options()
-    options.check()
-    if not options.fleet:
-        jobs = [without_fleet(job) for job in jobs]
-    check_jobs(jobs)
+    jobs = checked_jobs(jobs, options)
     if options.launcher == "ray":
         from hadamard.experiments.sweep.ray import launch_ray
 
@@ -36,11 +33,15 @@ def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     return launch_local(jobs, options)
 
 
-def without_fleet(job: Job) -> Job:
-    """Return the job with ``train.fleet`` off."""
-    from hadamard.training import fleet
+def checked_jobs(jobs: Sequence[Job], options: Options) -> Sequence[Job]:
+    """Return the jobs as the options have them; refuse what cannot be trained."""
+    options.check()
+    if not options.fleet:
+        from hadamard.training import fleet
 
-    return replace(job, spec=fleet.without(job.spec))
+        jobs = [replace(job, spec=fleet.without(job.spec)) for job in jobs]
+    check_jobs(jobs)
+    return jobs
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:

@@ -40,6 +40,12 @@ def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
     return [{**threads, "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
 
 
+def groups(jobs: Sequence[Job], options: Options, count: int) -> list[tuple[Job, ...]]:
+    """Return the jobs of each process, with so many processes at a time on this machine."""
+    gpus = any(job.spec.device != "cpu" for job in jobs) and bool(visible_gpus())
+    return fleets.groups(jobs, options, count, gpus=gpus)
+
+
 def thread_variables(threads: int) -> dict[str, str]:
     """Return the environment variables that limit the threads of a process."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -88,10 +94,7 @@ class Queue:
             if job.finished:
                 self.outcomes[job.path] = Outcome(job, "finished")
         unfinished = [job for job in self.jobs if job.path not in self.outcomes]
-        gpus = any(job.spec.device != "cpu" for job in unfinished) and bool(visible_gpus())
-        self.waiting = deque(
-            fleets.groups(unfinished, options or Options(), len(self.slots), gpus=gpus)
-        )
+        self.waiting = deque(groups(unfinished, options or Options(), len(self.slots)))
         """The runs of each process that is still to be started."""
 
     def run(self, view: View) -> Summary:
