@@ -203,8 +203,9 @@ class RayTasks:
             tails = ["\n".join(filter(None, [log_tail(job), reason])) for job in jobs]
             outcomes = [("failed", 0, tail) for tail in tails]
         for job, (state, attempts, tail) in zip(jobs, outcomes, strict=True):
-            ended = "finished" if job.finished else state
-            self.outcomes[job.path] = Outcome(job, ended, attempts, tail)
+            if job.finished:
+                state = "finished"
+            self.outcomes[job.path] = Outcome(job, state, attempts, tail)
 
     def _stop(self) -> None:
         """Cancel all tasks, and wait until their runs have saved."""
