@@ -8,7 +8,7 @@ import pytest
 
 from hadamard.cli import main
 from hadamard.core.run import Run
-from hadamard.training import start
+from hadamard.training import fit, start
 from tests.support.commands import Command
 from tests.support.sweep import stacked_job, stacked_words, stream_contents
 
@@ -39,13 +39,13 @@ def test_seeds_are_one_fleet(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    build = start.Fleet
+    build = fit.Fleet
 
-    def counted(trainers: list[start.Trainer]) -> start.Fleet:
+    def counted(trainers: list[start.Trainer]) -> fit.Fleet:
         sizes.append(len(trainers))
         return build(trainers)
 
-    monkeypatch.setattr(start, "Fleet", counted)
+    monkeypatch.setattr(fit, "Fleet", counted)
     result = command(*words(tmp_path / "on", "--seeds", "3", "--train.fleet", "on"))
     assert (result.code, sizes) == (0, [3])
     paths = [tmp_path / "on" / f"seed{seed}" for seed in range(3)]

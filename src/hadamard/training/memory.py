@@ -160,7 +160,11 @@ def _parts(
     for name, count in workers.items():
         yield Part("worker processes", (count or 0) * WORKER_BYTES, (name,), "memory")
 
-    if (capacity := values.get("algo.replay_capacity")) is not None:
+    capacity = values.get("algo.replay_capacity")
+    if capacity is not None and train.fleet == "on":  # planes of bits, see ``BitReplay``
+        size = 2 * -(-numbers // 8) + FLOAT_BYTES + 2
+        yield Part("replay", capacity * size, ("algo.replay_capacity",), learner)
+    elif capacity is not None:
         slots = min(capacity, train.horizon)  # memory is taken as it fills
         frames = slots * (obs_bytes // env.frames if env is not None else 1)
         rest = slots * (action_bytes + FLOAT_BYTES + 2)

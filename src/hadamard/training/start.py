@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from hadamard.core.config import (
     with_remedy_defaults,
 )
 from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
-from hadamard.core.stopping import stop_signals
 from hadamard.training import fleet, memory
-from hadamard.training.fleet.fleet import Fleet
+from hadamard.training.fit import fit
 from hadamard.training.progress import Progress, SharedProgress, make_progress
 from hadamard.training.setup import ALGORITHMS, Setup
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.trainer import Trainer
 
 SUITES: dict[str, dict[str, Any]] = {
     # A network for a 10 x 10 grid occupies two threads at most, and runs share a machine.
@@ -250,46 +249,6 @@ def _require_rows(run: Run) -> None:
             f"{run.path} is finished, and has lost rows since: {'; '.join(losses)}. Restore these "
             f"files from a copy, or remove {run.path} to train it anew"
         )
-
-
-def fit(trainers: Sequence[Trainer]) -> None:
-    """Run the trainers in turns to their end, or until a signal asks to stop.
-
-    Those of one shape are trained as one computation, if their settings say so. If a run diverges,
-    the others go on; the error is raised when they are done.
-    """
-    stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
-    groups = fleet.grouped(
-        stacked,
-        [t.algorithm for t in stacked],
-        [t.spec for t in stacked],
-        [t.step for t in stacked],
-    )
-    alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
-    units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
-    several = len(units) > 1
-    interrupted: set[str] = set()
-    diverged: list[str] = []
-    with stop_signals() as stop_requested:
-        loops = {unit: unit.loop(stop_requested) for unit in units}
-        while loops:
-            for unit, loop in list(loops.items()):
-                try:
-                    with unit.cuda_stream() if several else nullcontext():
-                        next(loop)
-                    continue
-                except StopIteration:
-                    pass
-                except Interrupted as stopped:
-                    interrupted.update(stopped.args)
-                except Diverged as error:
-                    diverged.append(str(error))
-                del loops[unit]
-    if diverged:
-        raise Diverged("\n".join(diverged))
-    if interrupted:
-        paths = [str(trainer.run.path) for trainer in trainers]
-        raise Interrupted(*(path for path in paths if path in interrupted))
 
 
 def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:

@@ -112,8 +112,8 @@ class TrainerFinder(importlib.abc.MetaPathFinder):
             module.Trainer.one_step = scripted_step
             advance_to = module.Trainer.advance_to
 
-            def scripted_advance(trainer: Any, *arguments: Any) -> None:
-                advance_to(trainer, *arguments)
+            def scripted_advance(trainer: Any, *arguments: Any, **options: Any) -> None:
+                advance_to(trainer, *arguments, **options)
                 follow_script(trainer)
 
             module.Trainer.advance_to = scripted_advance

@@ -28,7 +28,8 @@ def groups(
         from hadamard.training import fleet
 
         specs = [fleet.with_form(job.spec, "on") for job in stacked]
-        units += fleet.grouped(stacked, [job.algorithm for job in stacked], specs)
+        algorithms = [job.algorithm for job in stacked]
+        units += fleet.grouped(stacked, algorithms, specs, list(map(_trained_steps, stacked)))
     parts = [-(-len(unit) // options.fleet_size) for unit in units]
     while units and sum(parts) < slots:
         sizes = [len(unit) / count for unit, count in zip(units, parts, strict=True)]
@@ -42,6 +43,16 @@ def groups(
         for part in range(count)
     ]
     return sorted(divided, key=lambda unit: order[unit[0].path])
+
+
+def _trained_steps(job: Job) -> int:
+    """Return how far a run is trained; 0 if that cannot be read, which its process reports."""
+    from hadamard.training.start import trained_steps
+
+    try:
+        return trained_steps(Run(job.path))
+    except (RunError, OSError):
+        return 0
 
 
 def in_words(units: Sequence[Sequence[Job]]) -> str:

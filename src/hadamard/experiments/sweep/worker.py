@@ -152,9 +152,9 @@ class Part:
     def _fit(self, runs: Mapping[Path, Job]) -> None:
         """Train the runs, and note how each of them ended."""
         from hadamard.core.checkpoint import CheckpointError
-        from hadamard.training import memory, start
+        from hadamard.training import fit, memory
         from hadamard.training.progress import SharedProgress, make_progress
-        from hadamard.training.trainer import Diverged
+        from hadamard.training.trainer import Diverged, Interrupted
 
         # Another attempt would end the same way. Settings are wrong only before a run has started.
         permanent: tuple[type[Exception], ...] = (RunError, CheckpointError, Diverged)
@@ -179,22 +179,22 @@ class Part:
                 return
             new = all(trainer.step == 0 for trainer in trainers.values())
             wrong = (*permanent, *settings) if new else permanent
+            reasons: dict[str, str] = {}
             try:
-                start.fit(list(trainers.values()))
+                fit.fit(list(trainers.values()))
+            except fit.SomeDiverged as error:
+                reasons = error.reasons
             except wrong as error:
-                self._end(trainers, f"{error}".splitlines())
-            else:
-                self._end(trainers, [])
-
-    def _end(self, trainers: Mapping[Path, Trainer], reasons: Sequence[str]) -> None:
-        """Note which runs are finished; the others end for these reasons."""
-        for path, trainer in trainers.items():
-            if trainer.summary:
-                self._log(path, f"done: {trainer.summary['steps']:,} steps")
-                self.ended.append(path)
-            else:
-                own = [reason for reason in reasons if f"{trainer.run.path}/" in reason]
-                self._give_up(path, "\n".join(own or reasons))
+                reasons = {str(trainer.run.path): f"{error}" for trainer in trainers.values()}
+            for path, trainer in trainers.items():
+                if trainer.summary:
+                    self._log(path, f"done: {trainer.summary['steps']:,} steps")
+                    self.ended.append(path)
+                elif (reason := reasons.get(str(trainer.run.path))) is not None:
+                    self._give_up(path, reason)
+            stopped = [path for path in trainers if path not in self.ended]
+            if stopped:
+                raise Interrupted(*map(str, stopped))
 
     def _give_up(self, path: Path, reason: str) -> None:
         self._log(path, f"hadamard: {reason}")
