@@ -216,7 +216,7 @@ class Run:
         files.write_atomically(self.path / "DONE", _json(ending))
 
     def losses(self) -> list[str]:
-        """Say what a finished run's streams lack of the rows that they had at its end."""
+        """Say which rows a finished run's streams have lost since its end."""
         return self.problems(self.ending()[1])
 
     def lock(self) -> None:

@@ -42,9 +42,10 @@ from typing import Any
 
 import torch
 
+from hadamard.core.cores import usable_cores
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
-from hadamard.envs.common import environment_seeds, usable_cores
+from hadamard.envs.common import environment_seeds
 from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
