@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -59,11 +60,12 @@ def script(word: str) -> Path | None:
 
 
 class Help:
-    """The options of our commands, read from their help."""
+    """The options of our commands, read from their help; each is asked for once."""
+
+    known: ClassVar[dict[tuple[str, ...], set[str]]] = {}
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self.known: dict[tuple[str, ...], set[str]] = {}
 
     def of(self, *words: str) -> set[str]:
         """The options of a command."""
