@@ -2,15 +2,18 @@
 
 KDE dormancy of 512 neurons x 2,048 samples against a loop over scipy.stats.gaussian_kde on the
 same grid (8 points per bandwidth over each neuron's range), and effective rank against
-numpy.linalg.svd.
+numpy.linalg.svd. Then many networks of one shape diagnosed one by one and together: those of
+MinAtar with 128 neurons and 2,048 observations, and small ones, where calls cost most.
 
-    python benchmarks/bench_health.py [--device cpu|cuda] [--json FILE]
+    python benchmarks/bench_health.py [--device cpu|cuda] [--networks N] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,13 @@ import torch
 from scipy.stats import gaussian_kde
 from torch import Tensor
 
+from hadamard.core.config import NetSpec, TrainSpec
+from hadamard.core.types import EnvSpec
 from hadamard.health import diagnose, dormant, effective_rank
 from hadamard.health.kde import draw_jitter
-from timing import machine, side_by_side
+from hadamard.nets.heads import ActorCritic
+from hadamard.training.health_stream import examine, examine_together
+from timing import in_turns, machine, side_by_side
 
 NEURONS, SAMPLES = 512, 2048
 
@@ -53,12 +60,50 @@ def paper_rank(features: np.ndarray, delta: float = 0.01) -> int:
     return len(values) - int(np.sum(np.cumsum(values) >= (1 - delta) * values.sum())) + 1
 
 
+def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
+    """Print and return the milliseconds a network takes when diagnosed alone and together."""
+    minatar = EnvSpec((4, 10, 10), torch.bool, num_actions=3)
+    vectors = EnvSpec((8,), torch.float32, num_actions=3)
+    cases = {
+        "MinAtar, ReLU": (minatar, NetSpec(width=128), SAMPLES),
+        "MinAtar, tanh HR": (minatar, NetSpec("hadamard", "tanh", width=128), SAMPLES),
+        "small, ReLU": (vectors, NetSpec(width=64), 256),
+        "small, tanh HR": (vectors, NetSpec("hadamard", "tanh", width=64), 256),
+    }
+    figures = {}
+    for name, (env, net, samples) in cases.items():
+        networks = [ActorCritic(env, net).to(device) for _ in range(count)]
+        shape = (count, samples, *env.obs_shape)
+        observations = (torch.rand(shape, device=device) < 0.1).to(env.obs_dtype)
+        train, seeds = TrainSpec(), range(count)
+
+        def one_by_one(
+            networks: list[ActorCritic] = networks, observations: Tensor = observations
+        ) -> None:
+            for network, obs, seed in zip(networks, observations, seeds, strict=True):
+                examine(network, obs, train, seed, 0)
+
+        calls: dict[str, Callable[[], object]] = {
+            "alone": one_by_one,
+            "together": functools.partial(
+                examine_together, networks, list(observations), train, seeds, 0
+            ),
+        }
+        seconds = in_turns(calls, 1, 7, device)
+        alone, joint = (1e3 * seconds[key] / count for key in calls)
+        figures[name] = {"alone_ms": alone, "together_ms": joint}
+        print(f"{name:16}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
+              f"{alone / joint:6.1f}x")  # fmt: skip
+    return figures
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--networks", type=int, default=32, help="diagnosed together")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     device = options.device
@@ -92,6 +137,7 @@ def main() -> None:
     whole = side_by_side({"diagnose": lambda: diagnose(net, inputs)}, 2.0, device)["diagnose"]
     figures["diagnose_ms"] = 1e3 * whole
     print(f"diagnose(net)   ours {1e3 * whole:8.2f} ms   (one hidden layer of {NEURONS})")
+    figures["together"] = together(options.networks, torch.device(device))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -29,6 +30,24 @@ def nature_cnn() -> nn.Sequential:
         HadamardLinear(64, 32),
         nn.Linear(32, 6),
     )
+
+
+def assert_same_health(together: Diagnosis | ValueError, alone: Diagnosis) -> None:
+    """Compare integers, names and flags exactly, and other numbers up to rounding."""
+    assert isinstance(together, Diagnosis)
+    assert (together.model, together.observations) == (alone.model, alone.observations)
+    assert (together.threshold, together.delta) == (alone.threshold, alone.delta)
+    for ours, expected in zip(together, alone, strict=True):
+        for name, value in expected.to_dict().items():
+            actual = ours.to_dict()[name]
+            assert type(actual) is type(value), name
+            if isinstance(value, float):
+                assert actual == pytest.approx(value, rel=1e-5, abs=1e-7), name
+            else:
+                assert actual == value, name
+        assert ours.dormant_mask.tolist() == expected.dormant_mask.tolist()
+        assert ours.plotted_neurons.tolist() == expected.plotted_neurons.tolist()
+        np.testing.assert_allclose(ours.plotted_samples, expected.plotted_samples, atol=1e-6)
 
 
 BAD_ACTIVATIONS = {

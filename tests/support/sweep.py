@@ -51,6 +51,42 @@ def small_job(folder: Path, name: str = "run", **changes: Any) -> Job:
     return Job("dqn", replace(spec, run_dir=str(folder / name)))
 
 
+# A block of 16 steps is 4 steps of 4 environments; 320 steps are 20 blocks.
+STACKED = {
+    "device": "cpu",
+    "net.width": 16,
+    "train.fleet": "on",
+    "train.compile": "off",
+    "train.steps": 320,
+    "train.log_every": 16,
+    "train.health_every": 128,
+    "train.health_samples": 32,
+    "train.checkpoint_every": 48,
+    "train.greedy_envs": 2,
+    "train.tensorboard": False,
+    "train.threads": 1,
+    "algo.num_envs": 4,
+    "algo.rollout_steps": 4,
+    "algo.minibatches": 2,
+}
+"""Settings of small runs in the form of a fleet."""
+
+
+def stacked_job(folder: Path, seed: int, name: str = "", **changes: Any) -> Job:
+    """Return a small run in the form of a fleet."""
+    settings = {name.replace("__", "."): value for name, value in changes.items()}
+    path = folder / (name or f"seed{seed}")
+    spec = overridden(default_spec("pqn", "minatar/breakout"), {**STACKED, **settings})
+    return Job("pqn", replace(spec, seed=seed, run_dir=str(path)))
+
+
+def stacked_words() -> list[str]:
+    """Return the words of the settings of small runs in the form of a fleet."""
+    plain = {name: value for name, value in STACKED.items() if name != "train.tensorboard"}
+    words = [(f"--{name.replace('_', '-')}", str(value)) for name, value in plain.items()]
+    return [*(word for pair in words for word in pair), "--train.no-tensorboard"]
+
+
 def script(job: Job, step: int, action: str) -> None:
     """Make a run take an action of `scripted.sitecustomize` when it begins a step."""
     job.path.parent.mkdir(parents=True, exist_ok=True)

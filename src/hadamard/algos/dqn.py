@@ -16,8 +16,9 @@ from hadamard.core import require
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
-from hadamard.learning.explore import epsilon_greedy
+from hadamard.learning.explore import epsilon_greedy, epsilon_greedy_from
 from hadamard.learning.replay import Batch, Indices, Replay, Storage, capacity_for
+from hadamard.learning.replay.bits import BitReplay
 from hadamard.learning.schedule import linear
 from hadamard.nets.heads import QNetwork
 
@@ -99,12 +100,6 @@ class DQN:
             compiled,
             eps=config.adam_epsilon,
         )
-        capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
-        storage = config.replay_storage
-        self.replay = Replay(
-            env, config.num_envs, capacity, device, storage, run.run_dir, on_host=True
-        )
-        self.begin = self.replay.begin
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2))
         self.counters = Counters(steps=0, updates=0)
@@ -113,7 +108,6 @@ class DQN:
             "network": self.network,
             "target": self.target,
             "optimizer": optimizers.OptimizerState(self.optimizer),
-            "replay": self.replay,
             "random": self.random,
             "sampling_random": self.sampling_random,
             "counters": self.counters,
@@ -123,6 +117,17 @@ class DQN:
         self.choose_greedily = jit(
             self._choose_greedily, device, [], run.train.capture, reuse_output=True
         )
+        capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
+        if run.train.fleet == "on":
+            bit_replay = BitReplay(env, capacity, device)
+            self.parts["replay"], self.begin = bit_replay, bit_replay.begin
+            return
+        storage = config.replay_storage
+        self.replay = Replay(
+            env, config.num_envs, capacity, device, storage, run.run_dir, on_host=True
+        )
+        self.parts["replay"] = self.replay
+        self.begin = self.replay.begin
         replay_device = self.replay.frames.device
         self.fetch = jit(self._fetch, replay_device, [], run.train.capture, reuse_output=True)
 
@@ -144,6 +149,20 @@ class DQN:
     @torch.no_grad()
     def _choose_greedily(self, obs: Tensor) -> Metrics:
         return {"action": self.network(obs).argmax(1)}
+
+    # What a fleet computes for many runs at once: functions of the weights and the arguments.
+
+    fleet_kind = "replay"
+    per_run = ("learning_rate", "epsilon_initial", "epsilon_final", "epsilon_steps")
+    choice_draws = 2
+    exploration = epsilon
+
+    @torch.no_grad()
+    def choose(self, obs: Tensor, draws: Tensor, epsilon: Tensor) -> Metrics:
+        """Choose epsilon-greedily with two uniform numbers for each observation."""
+        greedy = self._choose_greedily(obs)["action"]
+        action = epsilon_greedy_from(greedy, draws, epsilon, self.num_actions)
+        return {"action": action, "greedy": greedy}
 
     def updates_due(self, steps: int) -> int:
         """Return how many updates a run has made after so many steps."""
@@ -181,10 +200,14 @@ class DQN:
         while counters["updates"] < self.updates_due(counters["steps"]):
             indices = self.replay.draw(c.batch_size, self.sampling_random.generator)
             metrics = self._update(indices)
-        started = counters["steps"] > c.learning_starts
-        if started and counters["steps"] // c.target_period > previous_steps // c.target_period:
+        if self.target_due(previous_steps, counters["steps"]):
             self.target.load_state_dict(self.network.state_dict())
         return metrics
+
+    def target_due(self, before: int, after: int) -> bool:
+        """Tell whether the target network is replaced between two step counts."""
+        c = self.config
+        return after > c.learning_starts and after // c.target_period > before // c.target_period
 
     def _update(self, indices: Indices) -> Metrics:
         batch = Batch(**self.fetch(self.replay.pack(indices)))

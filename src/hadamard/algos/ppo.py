@@ -159,6 +159,7 @@ class PPO:
 
     # What a fleet computes for many runs at once: functions of the weights and the arguments.
 
+    fleet_kind = "on_policy"
     per_run = ("learning_rate",)
     learns_from = ("obs", "action", "log_probability", "value", "advantage")
 

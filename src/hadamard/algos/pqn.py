@@ -17,7 +17,7 @@ from hadamard.core import require
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
-from hadamard.learning.explore import epsilon_greedy
+from hadamard.learning.explore import epsilon_greedy, epsilon_greedy_from
 from hadamard.learning.returns import lambda_returns, successor_values
 from hadamard.learning.rollout import Rollout, check_minibatches
 from hadamard.learning.schedule import linear
@@ -155,6 +155,7 @@ class PQN:
 
     # What a fleet computes for many runs at once: functions of the weights and the arguments.
 
+    fleet_kind = "on_policy"
     per_run = ("learning_rate", "epsilon_initial", "epsilon_final", "epsilon_fraction")
     learns_from = ("obs", "action", "return")
     choice_draws = 2
@@ -164,8 +165,7 @@ class PQN:
     def choose(self, obs: Tensor, draws: Tensor, epsilon: Tensor) -> Metrics:
         """Choose epsilon-greedily with two uniform numbers for each observation."""
         choice = self._choose_greedily(obs)
-        random = (draws[:, 1] * self.num_actions).long()
-        action = torch.where(draws[:, 0] < epsilon, random, choice["action"])
+        action = epsilon_greedy_from(choice["action"], draws, epsilon, self.num_actions)
         return {"action": action, "greedy": choice["action"], "value": choice["value"]}
 
     def targets(self, data: Metrics, last_value: Tensor, truncated_value: Tensor) -> Metrics:

@@ -26,7 +26,7 @@ class _Reproduce:
     is trained.
     """
 
-    options: Annotated[Options, tyro.conf.arg(name="")]
+    options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     drawing: Annotated[DrawingOptions, tyro.conf.arg(name="")]
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """Names of figures and tables, or all; --list shows them."""

@@ -15,8 +15,9 @@ from hadamard.cli.train import spec_from
 from hadamard.core.config import RunSpec, flattened, overridden
 from hadamard.core.identity import VARIANTS, variant
 from hadamard.experiments import grid
-from hadamard.experiments.sweep import Options, launch
-from hadamard.experiments.sweep.launchers import check_jobs
+from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import Options, fleets, launch, queue
+from hadamard.experiments.sweep.launchers import checked_jobs
 from hadamard.experiments.sweep.status import run_state
 
 
@@ -30,7 +31,7 @@ class _Sweep:
 
     algorithm: tyro.conf.Positional[str]
     """The algorithm."""
-    options: Annotated[Options, tyro.conf.arg(name="")]
+    options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     envs: str = "minatar/breakout"
     """Environments, with commas between them."""
     variants: Annotated[str, tyro.conf.arg(help=f"Some of {', '.join(VARIANTS)}.")] = (
@@ -75,14 +76,24 @@ def main(words: list[str]) -> int:
     for env in environments:
         envs.make(env, 0, 1).close()  # a wrong name is an error here, not in every run
     if request.dry_run:
-        request.options.check()
-        check_jobs(jobs)
+        checked = checked_jobs(jobs, request.options)
         print("\n".join(f"{run_state(job):<12}{job.path}" for job in jobs))
         print(f"{len(jobs)} runs of {jobs[0].spec.train.horizon:,} steps")
+        print(_fleets(checked, request.options), end="")
         return 0
     summary = launch(jobs, request.options)
     print(summary)
     return summary.exit_code
+
+
+def _fleets(jobs: Sequence[Job], options: Options) -> str:
+    """Return a line on the fleets that the unfinished runs are trained in on this machine."""
+    unfinished = [job for job in jobs if not job.finished]
+    if options.launcher != "local" or not unfinished:
+        return ""
+    count = len(queue.slots(unfinished, options))
+    text = fleets.in_words(queue.groups(unfinished, options, count))
+    return text and f"{text}\n"
 
 
 def _refuse_conflicts(flags: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> None:

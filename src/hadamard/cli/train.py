@@ -19,8 +19,10 @@ from hadamard.core.discover import ALGORITHMS, REMEDIES
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals
 from hadamard.text import duration, joined
-from hadamard.training import start
+from hadamard.training import fleet, start
 from hadamard.training.trainer import Interrupted
+
+NO_FLEET = "Train each run as a computation of its own: short for --train.fleet off."
 
 
 def main(words: list[str]) -> int:
@@ -88,7 +90,8 @@ def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
     )
     values = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(kind)}
     settings = {name: dataclasses.asdict(getattr(parsed, name)) for name in configs}
-    return kind(**{**values, "remedies": settings})
+    spec = kind(**{**values, "remedies": settings})
+    return spec if parsed.fleet else fleet.without(spec)
 
 
 def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
@@ -100,6 +103,11 @@ def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
     fields: list[Any] = [
         ("remedy", Annotated[str, tyro.conf.arg(help=help_text)], "none"),
         ("remedies", Annotated[Any, tyro.conf.Suppress], dataclasses.field(default_factory=dict)),
+        (
+            "fleet",
+            Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help=NO_FLEET)],
+            True,
+        ),
     ]
     fields += [(name, type(config), config) for name, config in configs.items()]
     return dataclasses.make_dataclass("Options", fields, bases=(kind,), frozen=True)

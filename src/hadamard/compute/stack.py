@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,13 @@ Weights = dict[str, dict[str, Tensor]]
 """Stacked weights, each (agents, ...), by network and parameter."""
 _EPSILON = 1e-6
 """Added to a gradient's norm before it divides, as in ``FlatParameters.clip``."""
+
+
+@runtime_checkable
+class HasStackedForm(Protocol):
+    """A module with a form of its own for stacked weights."""
+
+    stacked: bool
 
 
 class Stack:
@@ -89,7 +96,8 @@ class StackedAdam:
     def __init__(self, stack: Stack, agents: Sequence[Any]) -> None:
         first: Adam = agents[0].optimizer
         group = first.param_groups[0]
-        self.betas, self.eps, self.scalars = group["betas"], group["eps"], first.scalars
+        self.betas: tuple[float, float] = group["betas"]
+        self.eps, self.scalars = group["eps"], first.scalars
         self.matrix = stack.matrix
         states = [agent.optimizer.state_of(agent.weights.vector) for agent in agents]
         self.steps = _rows([state["step"].view(1) for state in states])
@@ -141,7 +149,7 @@ def _named(weights: Weights) -> dict[str, Tensor]:
 def _stackable(network: nn.Module) -> nn.Module:
     """Put the modules that have one into their form for stacked weights."""
     for module in network.modules():
-        if hasattr(module, "stacked"):
+        if isinstance(module, HasStackedForm):
             module.stacked = True
         if isinstance(module, nn.Conv2d) and (
             not isinstance(module, Conv2d) or module.padding != (0, 0) or module.groups != 1
@@ -179,8 +187,10 @@ def _layout(stacked: Mapping[str, Tensor], size: int) -> list[tuple[str, tuple[i
     ends = [weight.storage_offset() for _, weight in weights[1:]] + [size]
     layout = []
     for (name, weight), end in zip(weights, ends, strict=True):
-        order = sorted(range(1, weight.dim()), key=lambda dim: -weight.stride(dim))
-        layout.append((name, tuple(order), end - weight.storage_offset() - weight[0].numel()))
+        strides = weight.stride()
+        order = sorted(range(1, weight.dim()), key=lambda dim: -strides[dim])
+        gap = int(end - weight.storage_offset() - weight[0].numel())
+        layout.append((name, tuple(order), gap))
     return layout
 
 

@@ -36,22 +36,21 @@ def _product(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniforms(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
-    """Return (len(seed), rows, lanes) numbers in [0, 1), multiples of 2^-24.
+    """Return numbers in [0, 1), multiples of 2^-24, for every seed and step: (..., rows, lanes).
 
     Args:
-        seed: A 32-bit seed of each run, int64.
-        step: The step of each run, int64.
+        seed: 32-bit seeds, int64.
+        step: Steps, int64, of a shape that broadcasts with the seeds'.
         rows: How many environments, or other things that draw independently.
         lanes: How many numbers each of them needs.
     """
-    device = seed.device
-    row = torch.arange(rows, device=device).view(1, rows, 1)
-    block = torch.arange(-(-lanes // 4), device=device).view(1, 1, -1)
-    step, seed = step.view(-1, 1, 1), seed.view(-1, 1, 1)
-    shape = torch.broadcast_shapes(seed.shape, row.shape, block.shape)
+    row = torch.arange(rows, device=seed.device).view(rows, 1)
+    block = torch.arange(-(-lanes // 4), device=seed.device)
+    seed, step = seed[..., None, None], step[..., None, None]
+    shape = torch.broadcast_shapes(seed.shape, step.shape, row.shape, block.shape)
     counter = tuple(part.expand(shape) for part in (step & _MASK, (step >> 32) & _MASK, row, block))
     numbers = philox(counter, (seed.expand(shape), torch.zeros_like(seed).expand(shape)))
-    bits = torch.stack(numbers, -1).flatten(2)[..., :lanes]
+    bits = torch.stack(numbers, -1).flatten(-2)[..., :lanes]
     return (bits >> 8).to(torch.float32) * 2.0**-24
 
 

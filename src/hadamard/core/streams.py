@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -60,9 +60,13 @@ class Stream:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append a row; it is written at the next ``flush``."""
-        line = json.dumps(row).encode() + b"\n"
-        self._file.write(line)
-        self._count(line)
+        self.write_lines([json.dumps(row)])
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Append rows that are JSON already."""
+        data = ("\n".join(lines) + "\n").encode()
+        self._file.write(data)
+        self._count(data)
 
     def _count(self, data: bytes) -> None:
         self._rows += data.count(b"\n")

@@ -158,8 +158,7 @@ class TensorGames:
             final_obs=outcome.obs[ended] if len(ended) else None,
             any_truncated=bool(truncated.any()),
             episodes=tuple(
-                Episode(*episode)
-                for episode in zip(ended.tolist(), scores, lengths, strict=True)
+                Episode(*episode) for episode in zip(ended.tolist(), scores, lengths, strict=True)
             ),
         )
 
@@ -191,18 +190,29 @@ class TensorGames:
 
 
 class StackedGames:
-    """The games of several runs as one batch; each run's ``TensorGames`` holds its rows."""
+    """The games of several runs as one batch; each run's ``TensorGames`` hold its rows.
 
-    def __init__(self, members: Sequence[TensorGames]) -> None:
-        first = members[0]
+    A run has one ``TensorGames`` or several, such as those of training and those that the greedy
+    policy plays beside it.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[TensorGames]]) -> None:
+        first = runs[0][0]
         self.rules, self.actions, self.spec = first.rules, first.actions, first.spec
-        self.count, self.num_envs = len(members), first.num_envs
-        self.seed = torch.cat([member.seed for member in members])
-        self.steps = torch.cat([member.steps for member in members])
-        self.state = {name: torch.stack([m.state[name] for m in members]) for name in first.state}
-        for index, member in enumerate(members):
-            member.steps = self.steps[index : index + 1]
-            member.state = {name: value[index] for name, value in self.state.items()}
+        self.count, self.sizes = len(runs), [part.num_envs for part in runs[0]]
+        self.seed = torch.stack([torch.cat([part.seed for part in run]) for run in runs])
+        """Of each run and part; so are the steps."""
+        self.steps = torch.stack([torch.cat([part.steps for part in run]) for run in runs])
+        self.state = {
+            name: torch.stack([torch.cat([part.state[name] for part in run]) for run in runs])
+            for name in first.state
+        }
+        for row, run in enumerate(runs):
+            end = 0
+            for place, part in enumerate(run):
+                start, end = end, end + part.num_envs
+                part.steps = self.steps[row, place : place + 1]
+                part.state = {name: value[row, start:end] for name, value in self.state.items()}
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -212,16 +222,23 @@ class StackedGames:
     def observation(self) -> Tensor:
         """Return the observations to act on next, (runs, games, ...)."""
         state = {name: value.flatten(0, 1) for name, value in self.state.items()}
-        return self.rules.game.observe(state).unflatten(0, (self.count, self.num_envs))
+        obs = self.rules.game.observe(state)
+        stacked: Tensor = obs.unflatten(0, (self.count, sum(self.sizes)))
+        return stacked
 
-    def step(self, action: Tensor) -> tuple[Tensor, Outcome]:
-        """Play one step of all games; return the next observations and what the step led to."""
+    def step(self, action: Tensor, draws: Tensor) -> tuple[Tensor, Outcome]:
+        """Play one step of all games; return the next observations and what the step led to.
+
+        Args:
+            action: (runs, games).
+            draws: (runs, games, rules.lanes): what each run's own games would draw.
+        """
         state = {name: value.flatten(0, 1) for name, value in self.state.items()}
-        draws = uniforms(self.seed, self.steps, self.num_envs, self.rules.lanes).flatten(0, 1)
-        state, outcome = play(self.rules, state, action.flatten(), self.actions, draws)
+        state, outcome = play(
+            self.rules, state, action.flatten(), self.actions, draws.flatten(0, 1)
+        )
         self.steps += 1
-        shape = (self.count, self.num_envs)
         for name, value in state.items():
-            self.state[name].copy_(value.unflatten(0, shape))
-        obs = self.rules.game.observe(state).unflatten(0, shape)
-        return obs, Outcome(*(value.unflatten(0, shape) for value in outcome))
+            self.state[name].copy_(value.unflatten(0, action.shape))
+        obs = self.rules.game.observe(state).unflatten(0, action.shape)
+        return obs, Outcome(*(value.unflatten(0, action.shape) for value in outcome))

@@ -107,7 +107,7 @@ def bench(request: Bench) -> str:
     """Measure fleets of several sizes, and return the table."""
     counts = " / ".join(map(str, request.runs))
     lines = [
-        f"{request.env}, torch {torch.__version__}: steps/s of all runs together, for {counts} runs",
+        f"{request.env}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",
         f"{'':<16}" + "".join(f"{count:>12}" for count in request.runs) + "   parts of the last",
     ]
     for algorithm in request.algorithms:

@@ -2,9 +2,10 @@
 
 from hadamard import theory
 from hadamard.health.bias import HiddenBias, hidden_bias
-from hadamard.health.diagnosis import Diagnosis, LayerHealth, diagnose
+from hadamard.health.diagnosis import Diagnosis, diagnose, diagnose_together
 from hadamard.health.dormant import Dormancy, dormant
 from hadamard.health.drawing import save_comparison
+from hadamard.health.layer import LayerHealth
 from hadamard.health.monitor import Monitor
 from hadamard.health.rank import effective_rank
 from hadamard.health.selection import mark
@@ -16,6 +17,7 @@ __all__ = [
     "LayerHealth",
     "Monitor",
     "diagnose",
+    "diagnose_together",
     "dormant",
     "effective_rank",
     "hidden_bias",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from hadamard.health.samples import as_samples, resolve_feature_dim
+from hadamard.health.samples import as_samples, resolve_feature_dim, stacked
 from hadamard.modules import AFFINE
 
 
@@ -24,7 +25,7 @@ class HiddenBias:
     output_dim: int
 
     def _per_output(self, part: Tensor) -> Tensor:
-        return part.abs().movedim(self.output_dim, 0).flatten(1).mean(dim=1)
+        return mean_magnitudes(part.unsqueeze(0), self.output_dim)[0]
 
     @property
     def live_contribution(self) -> Tensor:
@@ -75,7 +76,21 @@ def hidden_bias(
         >>> float(split.effective_bias)
         -2.5
     """
-    layer = getattr(next_layer, "affine", next_layer)
+    layer = affine_of(next_layer)
+    as_samples(activations, feature_dim=feature_dim)  # raises an error for NaN
+    parts = split_outputs([layer], activations[None], mask[None], feature_dim)
+    live, dormant, bias = (part[0] for part in parts)
+    if not finite_outputs(live[None], dormant[None]):
+        raise ValueError(
+            f"{type(layer).__name__} returns NaN or infinite values for finite activations; check "
+            "its weights before diagnosing it"
+        )
+    return HiddenBias(live, dormant, bias, output_dim(layer))
+
+
+def affine_of(next_layer: nn.Module) -> nn.Module:
+    """Return the affine map of a layer after a representation; raise an error if it has none."""
+    layer: nn.Module = getattr(next_layer, "affine", next_layer)
     if not isinstance(layer, AFFINE):
         raise TypeError(
             f"next_layer must be linear or convolutional, got {type(next_layer).__name__}: the "
@@ -86,36 +101,63 @@ def hidden_bias(
             f"{type(layer).__name__} has complex weights ({layer.weight.dtype}): the hidden bias "
             "is defined for real ones"
         )
-    as_samples(activations, feature_dim=feature_dim)  # raises an error for NaN
+    return layer
+
+
+def split_outputs(
+    layers: Sequence[nn.Module], activations: Tensor, mask: Tensor, feature_dim: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the live, dormant and bias parts of the outputs of networks of one shape.
+
+    ``layers`` are affine, one of each network. ``activations``, ``mask`` and the parts have a
+    leading dimension for the networks; otherwise as ``hidden_bias``.
+    """
     is_dormant = _expand(mask, activations, feature_dim)
     dormant_input = torch.where(is_dormant, activations, 0)
     live_input = torch.where(is_dormant, 0, activations)
-    if isinstance(layer, nn.Linear) and activations.shape[-1] != layer.in_features:
+    first = layers[0]
+    if isinstance(first, nn.Linear) and activations.shape[-1] != first.in_features:
         # Feature maps are flattened before a linear layer.
-        dormant_input, live_input = dormant_input.flatten(1), live_input.flatten(1)
-    bias = layer(torch.zeros_like(live_input))
-    live = layer(live_input) - bias
-    dormant = layer(dormant_input) - bias
-    if not torch.isfinite(live.sum() + dormant.sum()):
-        raise ValueError(
-            f"{type(layer).__name__} returns NaN or infinite values for finite activations; check "
-            "its weights before diagnosing it"
-        )
-    return HiddenBias(live, dormant, bias, -1 if isinstance(layer, nn.Linear) else 1)
+        dormant_input, live_input = dormant_input.flatten(2), live_input.flatten(2)
+    nothing = torch.zeros_like(live_input[0])
+    bias = stacked([layer(nothing) for layer in layers])
+    live, dormant = (
+        stacked([layer(x) for layer, x in zip(layers, inputs, strict=True)]) - bias
+        for inputs in (live_input, dormant_input)
+    )
+    return live, dormant, bias
+
+
+def finite_outputs(live: Tensor, dormant: Tensor) -> Tensor:
+    """Say for each network whether the parts of an affine map's output are finite."""
+    return torch.isfinite(live.flatten(1).sum(1) + dormant.flatten(1).sum(1))
+
+
+def output_dim(layer: nn.Module) -> int:
+    """Return the dimension of an affine map's output that counts the outputs."""
+    return -1 if isinstance(layer, nn.Linear) else 1
+
+
+def mean_magnitudes(part: Tensor, output_dim: int) -> Tensor:
+    """Return the average absolute value of each output, (networks, outputs)."""
+    dim = output_dim % (part.dim() - 1) + 1
+    return part.abs().movedim(dim, 1).flatten(2).mean(dim=2)
 
 
 def _expand(mask: Tensor, activations: Tensor, feature_dim: int | None) -> Tensor:
-    """Reshape a mask over neurons so that it broadcasts against the activations."""
+    """Reshape the networks' masks over neurons so that they broadcast against the activations."""
     if mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean (True = dormant), got {mask.dtype}")
-    shape = tuple(activations.shape)
-    mask = mask.to(activations.device)
-    feature_dim = resolve_feature_dim(activations, feature_dim)
-    if mask.numel() == shape[feature_dim]:
-        return mask.view(-1, *(1,) * (len(shape) - 1 - feature_dim))
-    if mask.numel() == activations[0].numel():
-        return mask.view(shape[1:])
+    shape = tuple(activations.shape[1:])
+    mask = mask.to(activations.device).reshape(len(mask), -1)
+    feature_dim = resolve_feature_dim(activations[0], feature_dim)
+    neurons, entries = mask.shape[1], activations[0, 0].numel()
+    if neurons == shape[feature_dim]:
+        ones = (1,) * (len(shape) - 1 - feature_dim)
+        return mask.view(len(mask), *(1,) * feature_dim, -1, *ones)
+    if neurons == entries:
+        return mask.view(len(mask), 1, *shape[1:])
     raise ValueError(
-        f"mask has {mask.numel()} entries, but activations of shape {shape} have "
-        f"{shape[feature_dim]} features and {activations[0].numel()} features times positions"
+        f"mask has {neurons} entries, but activations of shape {shape} have "
+        f"{shape[feature_dim]} features and {entries} features times positions"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -82,9 +82,16 @@ class Representation:
             orders["features last"] = self.values.movedim(1, -1)
         for order, values in orders.items():
             flat = values.flatten(1)
-            if x.shape == flat.shape and x.dtype == flat.dtype and torch.equal(x, flat):
+            if x.shape == flat.shape and x.dtype == flat.dtype and _equal(x, flat):
                 return order
         return None
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    """Say whether tensors are equal; NaN equals NaN."""
+    if torch.equal(x, y):
+        return True
+    return bool(x.isnan().any()) and torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
 
 
 class _Recorder(TorchFunctionMode):
@@ -92,11 +99,17 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self, capture_functions: bool) -> None:
         super().__init__()
-        self.representations: list[Representation] = []
         self.capture_functions = capture_functions
         self._depth = 0  # how many of the chosen modules are running
+        self.take()
+
+    def take(self) -> list[Representation]:
+        """Return what was recorded since the last call."""
+        recorded = getattr(self, "representations", [])
+        self.representations: list[Representation] = []
         self._last_output: tuple[Tensor | None, str] = (None, "")
         self._last_affine: nn.Module | None = None
+        return recorded
 
     def record(self, name: str, kind: Kind, output: Any) -> None:
         if not isinstance(output, Tensor):
@@ -224,8 +237,22 @@ def capture(
     What runs is a replica of the network, in evaluation mode and without gradients. The network
     itself gets no hooks and stays in its mode, so another thread may train it meanwhile.
     """
-    chosen, capture_functions = choose_modules(model, layers)
-    replica = Replica(model)
+    return capture_alike(model, [model], call, [inputs], layers)[0]
+
+
+def capture_alike(
+    first: nn.Module,
+    models: Sequence[nn.Module],
+    call: Callable[..., Any],
+    inputs: Sequence[Any],
+    layers: LayerChoice | None,
+) -> list[list[Representation]]:
+    """Capture networks that differ from the first in their parameters and buffers only.
+
+    As ``capture``, for a function of the first one. All run in one replica of it.
+    """
+    chosen, capture_functions = choose_modules(first, layers)
+    replica = Replica(first)
     run = replica.rebuilt(call, depth=_SEARCH_DEPTH)
     if run is call:
         raise ValueError(
@@ -234,27 +261,44 @@ def capture(
         )
     copies = {name: replica.module(module) for name, module in chosen.items()}
     recorder = _Recorder(capture_functions)
+    captured = []
     with (
         _ONE_AT_A_TIME,
         torch.compiler.set_stance("force_eager"),
         torch.no_grad(),
-        _random_state_restored(model),
-        _hooks(replica.module(model), copies, recorder),
-        recorder,
+        _hooks(replica.module(first), copies, recorder),
     ):
-        if isinstance(inputs, Mapping):
-            run(**inputs)
-        elif isinstance(inputs, tuple | list):
-            run(*inputs)
-        else:
-            run(inputs)
-    if not recorder.representations:
+        for model, own_inputs in zip(models, inputs, strict=True):
+            if model is not first:
+                replica.take_weights(model)
+            with _random_state_restored(model), recorder:
+                _run(run, own_inputs)
+            captured.append(recorder.take())
+    if not all(captured):
         raise ValueError(
-            f"{type(model).__name__} has no hidden representation to measure: "
+            f"{type(first).__name__} has no hidden representation to measure: "
             + (
                 f"none of {', '.join(chosen)} was called in the forward pass"
                 if chosen
                 else "it has no activation; name the layers to measure (layers=...), or mark them"
             )
         )
-    return recorder.representations
+    for model, representations in zip(models, captured, strict=True):
+        for representation in representations if model is not first else ():
+            representation.readers = [_own(reader, model) for reader in representation.readers]
+    return captured
+
+
+def _run(call: Callable[..., Any], inputs: Any) -> None:
+    if isinstance(inputs, Mapping):
+        call(**inputs)
+    elif isinstance(inputs, tuple | list):
+        call(*inputs)
+    else:
+        call(inputs)
+
+
+def _own(reader: Reader, model: nn.Module) -> Reader:
+    """Return a reader with a replica of a network's own layer."""
+    layer = model.get_submodule(reader.name)
+    return reader._replace(layer=Replica(layer).module(layer))

@@ -1,4 +1,4 @@
-"""``diagnose``: measure every hidden representation of a network."""
+"""``diagnose``: measure every hidden representation of a network, or of many together."""
 
 from __future__ import annotations
 
@@ -7,92 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
-from hadamard.health.bias import HiddenBias, hidden_bias
-from hadamard.health.capture import Representation, capture
-from hadamard.health.dormant import THRESHOLD, dormant
-from hadamard.health.rank import effective_rank
-from hadamard.health.samples import Positions, as_samples
+from hadamard.health.capture import Representation, capture, capture_alike
+from hadamard.health.dormant import THRESHOLD
+from hadamard.health.layer import LayerHealth
+from hadamard.health.measuring import Settings, group_size, measured
+from hadamard.health.samples import Positions
 from hadamard.health.selection import LayerChoice
 from hadamard.modules import refuse_torchscript
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_SATURATED = 0.95
-"""Smallest absolute mean of a saturated neuron, where activations lie between -1 and 1."""
-_PLOTTED_NEURONS = 16
-_PLOTTED_SAMPLES = 2048
-
-
-@dataclass(frozen=True, eq=False)
-class LayerHealth:
-    """The health of one hidden representation."""
-
-    name: str
-    kind: str
-    """The rule for dormant neurons: ``relu`` by exact zeros, ``tanh`` by the density's peak."""
-    neurons: int
-    samples: int
-    dormant: int
-    """Neurons that give (nearly) the same output for every input."""
-    dead: int
-    """Neurons that are exactly zero for every input."""
-    saturated: int
-    """Dormant neurons stuck near -1 or +1: their outgoing weights act as a bias."""
-    constant: int
-    """Neurons with exactly the same nonzero output for every input."""
-    effective_rank: int
-    readers: tuple[str, ...]
-    """The affine layers that read this representation."""
-    live_contribution: float | None
-    """Average absolute contribution of live neurons to an output of the next layer."""
-    dormant_contribution: float | None
-    bias_contribution: float | None
-    dormant_mask: npt.NDArray[np.bool_]
-    plotted_neurons: npt.NDArray[np.int64]
-    """The neurons whose densities are plotted, evenly spread over the layer."""
-    plotted_samples: npt.NDArray[np.float32]
-    """Activations of these neurons, (samples, neurons), thinned to at most 2,048 samples."""
-
-    @property
-    def dormant_fraction(self) -> float:
-        """Dormant share of all neurons."""
-        return self.dormant / self.neurons
-
-    @property
-    def full_rank(self) -> int:
-        """The highest effective rank the layer could have on this batch."""
-        return min(self.neurons, self.samples)
-
-    @property
-    def hidden_bias_share(self) -> float | None:
-        """Dormant neurons' share of the next layer's output; None without a reader."""
-        if self.dormant_contribution is None:
-            return None
-        parts = (self.live_contribution, self.dormant_contribution, self.bias_contribution)
-        total = sum(part for part in parts if part is not None)
-        return self.dormant_contribution / total if total > 0 else 0.0
-
-    def densities(self) -> drawing.KdeGrid:
-        """Estimate the densities of the plotted neurons (the paper's 4 x 4 grid)."""
-        return drawing.density_grid(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all numbers as plain Python values, without the arrays."""
-        plain = {
-            name: value for name, value in vars(self).items() if not isinstance(value, np.ndarray)
-        }
-        plain["readers"] = list(self.readers)
-        plain["full_rank"] = self.full_rank
-        plain["dormant_fraction"] = self.dormant_fraction
-        plain["hidden_bias_share"] = self.hidden_bias_share
-        return plain
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,88 +113,79 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
+    target = _runnable(model, forward)
+    representations = capture(target, forward or target, inputs, layers)
+    settings = Settings(threshold, delta, positions)
+    (result,) = measured([representations], settings, [generator])
+    if isinstance(result, ValueError):
+        raise result
+    return _diagnosis(target, representations, result, settings)
+
+
+def diagnose_together(
+    models: Sequence[nn.Module],
+    inputs: Sequence[Any] | Tensor,
+    layers: LayerChoice | None = None,
+    *,
+    threshold: float = THRESHOLD,
+    delta: float = 0.01,
+    positions: Positions = "samples",
+    generators: Sequence[torch.Generator | None] | None = None,
+) -> list[Diagnosis | ValueError]:
+    """Diagnose many networks, each on its own inputs, as one computation.
+
+    The networks may differ in their parameters and buffers only: the modules of the first one run
+    with the weights of each. Returns what ``diagnose`` returns for each network, up to the rounding
+    of densities and contributions. In the place of a network with NaN or infinite activations or
+    outputs stands the error that ``diagnose`` raises for it, so the others are still diagnosed.
+
+    Examples:
+        >>> nets = [nn.Sequential(nn.Linear(4, 32), nn.Tanh()) for _ in range(3)]
+        >>> [report["1"].neurons for report in diagnose_together(nets, torch.randn(3, 256, 4))]
+        [32, 32, 32]
+    """
+    targets = [_runnable(model, None) for model in models]
+    noise = [None] * len(targets) if generators is None else list(generators)
+    settings = Settings(threshold, delta, positions)
+    results: list[Diagnosis | ValueError] = []
+    while len(results) < len(targets):
+        start = len(results)
+        first = targets[start]
+        group = [capture(first, first, inputs[start], layers)]
+        end = start + group_size(group[0])
+        others, their_inputs = targets[start + 1 : end], list(inputs[start + 1 : end])
+        group += capture_alike(first, others, first, their_inputs, layers)
+        for target, captured, outcome in zip(
+            targets[start:end], group, measured(group, settings, noise[start:end]), strict=True
+        ):
+            if isinstance(outcome, ValueError):
+                results.append(outcome)
+            else:
+                results.append(_diagnosis(target, captured, outcome, settings))
+    return results
+
+
+def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:
+    """Return the network to run; raise an error if that is not possible."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     # A compiled network is diagnosed as the network it was compiled from.
-    target = getattr(model, "_orig_mod", model)
+    target: nn.Module = getattr(model, "_orig_mod", model)
     refuse_torchscript(target, "diagnose")
     if forward is None and type(target).forward is nn.Module.forward:
         raise ValueError(
             f"{type(target).__name__} defines no forward(): pass the function to run, for example "
             "forward=agent.get_value"
         )
-    representations = capture(target, forward or target, inputs, layers)
+    return target
+
+
+def _diagnosis(
+    model: nn.Module,
+    representations: Sequence[Representation],
+    layers: tuple[LayerHealth, ...],
+    settings: Settings,
+) -> Diagnosis:
     observations = len(representations[0].values)
-    measured = tuple(_measure(r, threshold, delta, positions, generator) for r in representations)
-    return Diagnosis(type(target).__name__, observations, measured, threshold, delta)
-
-
-def _measure(
-    representation: Representation,
-    threshold: float,
-    delta: float,
-    positions: Positions,
-    generator: torch.Generator | None,
-) -> LayerHealth:
-    values = representation.values
-    # Half precision has too few digits for densities and ranks.
-    values = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-    label = f"the activations of {representation.name or 'the network'}"
-    samples = as_samples(values, positions, representation.feature_dim, label)
-    dormancy = dormant(samples, representation.kind, threshold, generator=generator)
-    low, high, mean = samples.amin(dim=0), samples.amax(dim=0), samples.mean(dim=0)
-    dead = (low == 0) & (high == 0)
-    bounded = bool((samples.abs() <= 1).all())
-    saturated = dormancy.mask & (mean.abs() >= _SATURATED) & bounded
-    splits = _split_outputs(representation, values, dormancy.mask)
-    live_part, dormant_part, bias_part = _mean_contributions(list(splits.values()))
-    width = samples.shape[1]
-    plotted = torch.linspace(0, width - 1, min(_PLOTTED_NEURONS, width)).long()
-    thinned = samples[:: -(-len(samples) // _PLOTTED_SAMPLES), plotted.to(samples.device)]
-    return LayerHealth(
-        name=representation.name,
-        kind=dormancy.kind,
-        neurons=width,
-        samples=samples.shape[0],
-        dormant=dormancy.count,
-        dead=int(dead.sum()),
-        saturated=int(saturated.sum()),
-        constant=int(((low == high) & ~dead).sum()),
-        effective_rank=effective_rank(samples, delta),
-        readers=tuple(splits),
-        live_contribution=live_part,
-        dormant_contribution=dormant_part,
-        bias_contribution=bias_part,
-        dormant_mask=dormancy.mask.cpu().numpy(),
-        plotted_neurons=plotted.numpy(),
-        plotted_samples=thinned.float().cpu().numpy(),
-    )
-
-
-def _split_outputs(
-    representation: Representation, values: Tensor, mask: Tensor
-) -> dict[str, HiddenBias]:
-    """Split the output of every affine layer that reads the representation."""
-    splits = {}
-    for name, layer, order in representation.readers:
-        inputs, dormant_inputs, feature_dim = values, mask, representation.feature_dim
-        if order == "features last":
-            inputs, feature_dim = values.movedim(1, -1), values.dim() - 1
-            if len(mask) != values.shape[1]:  # one neuron for each position
-                dormant_inputs = mask.view(values.shape[1:]).movedim(0, -1).flatten()
-        weight: Tensor = layer.weight  # type: ignore[assignment]
-        inputs = inputs.to(weight.dtype)
-        splits[name] = hidden_bias(inputs, layer, dormant_inputs, feature_dim)
-    return splits
-
-
-def _mean_contributions(splits: Sequence[HiddenBias]) -> tuple[float | None, ...]:
-    """Average the absolute contributions over all outputs of all readers."""
-    if not splits:
-        return None, None, None
-    parts = (
-        [split.live_contribution for split in splits],
-        [split.dormant_contribution for split in splits],
-        [split.bias_contribution for split in splits],
-    )
-    return tuple(float(torch.cat(part).mean()) for part in parts)
+    threshold, delta = settings.threshold, settings.delta
+    return Diagnosis(type(model).__name__, observations, layers, threshold, delta)

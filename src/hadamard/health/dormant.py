@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,15 +63,40 @@ def dormant(
         >>> dormant(torch.stack([x, torch.ones(256)], dim=1)).mask
         tensor([False,  True])
     """
+    samples = as_samples(activations, positions, feature_dim).unsqueeze(0)
+    mask, (by_zeros,), peaks = stacked_dormancy(samples, kind, threshold, [generator])
+    if by_zeros:
+        return Dormancy(mask[0], "relu", None)
+    return Dormancy(mask[0], "tanh", peaks[0])
+
+
+def stacked_dormancy(
+    samples: Tensor,
+    kind: Kind,
+    threshold: float,
+    generators: Sequence[torch.Generator | None],
+) -> tuple[Tensor, list[bool], Tensor]:
+    """Find the dormant neurons of networks of one shape, each with its own generator.
+
+    For checked activations (networks, samples, neurons). Returns the mask (networks, neurons), for
+    each network whether the ReLU rule decided, and the density peaks of the other networks.
+    """
     if kind not in ("relu", "tanh", "auto"):
         raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
     if not threshold > 0:
         raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
-    samples = as_samples(activations, positions, feature_dim)
+    always_zero = (samples == 0).all(dim=1)
+    by_zeros = [kind == "relu"] * len(samples)
     if kind == "auto":
-        low = samples.min()
-        kind = "relu" if low >= 0 and bool((samples == 0).any()) else "tanh"
-    if kind == "relu":
-        return Dormancy((samples == 0).all(dim=0), kind, None)
-    peaks = density_peaks(samples, generator)
-    return Dormancy(peaks >= threshold, "tanh", peaks)
+        never_negative = samples.amin(dim=(1, 2)) >= 0
+        by_zeros = (never_negative & (samples == 0).any(dim=2).any(dim=1)).tolist()
+    by_density = [index for index, zeros in enumerate(by_zeros) if not zeros]
+    if not by_density:
+        return always_zero, by_zeros, samples.new_empty(0)
+    own_generators = [generators[index] for index in by_density]
+    if len(by_density) == len(samples):
+        peaks = density_peaks(samples, own_generators)
+        return peaks >= threshold, by_zeros, peaks
+    peaks = density_peaks(samples[by_density], own_generators)
+    always_zero[by_density] = peaks >= threshold
+    return always_zero, by_zeros, peaks

@@ -17,7 +17,8 @@ from hadamard.health.kde import density_curves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hadamard.health.diagnosis import Diagnosis, LayerHealth
+    from hadamard.health.diagnosis import Diagnosis
+    from hadamard.health.layer import LayerHealth
     from hadamard.report.data.kde_grid import KdeGrid as KdeGrid
 
 

@@ -13,6 +13,7 @@ density, so the returned value is the sum over all samples.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -25,19 +26,22 @@ _CANDIDATES = 4  # how many of the highest bins are evaluated exactly
 _CANDIDATE_MARGIN = 0.99  # relative to the highest bin; the error of binning is below 1 %
 _STEP_TOLERANCE = 1e-3  # in bandwidths: this close to a maximum, its height is right to 1e-6
 _MAX_STEPS = 30
+# A check of which neurons are done makes the host wait for a GPU; until then they stay in place.
+_STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 3}
 # Memory for the neurons of one pass: what fits into a CPU's cache, or occupies a GPU.
 _WORKING_BYTES = {"cpu": 16 * 2**20, "cuda": 192 * 2**20}
 
 
 def jittered(samples: Tensor, jitter: Tensor) -> Tensor:
-    """Return (neurons, samples) in float64, centered, with the jitter added.
+    """Return (..., neurons, samples) in float64, centered, with the jitter added.
 
-    Without centering, the rounding of large activations would be larger than the jitter.
+    ``samples`` are (..., samples, neurons), ``jitter`` is (..., samples). Without centering, the
+    rounding of large activations would be larger than the jitter.
     """
-    values = samples.T.contiguous().to(torch.float64)
+    values = samples.mT.contiguous().to(torch.float64)
     # Not in place, because float64 samples may share the caller's memory.
-    values = values - values.mean(dim=1, keepdim=True)
-    return values.add_(jitter)
+    values = values - values.mean(dim=-1, keepdim=True)
+    return values.add_(jitter.unsqueeze(-2))
 
 
 def draw_jitter(samples: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -61,17 +65,31 @@ def bandwidths(values: Tensor) -> Tensor:
     return bandwidth
 
 
-def density_peaks(samples: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return the highest density of each neuron, for a checked (samples, neurons) matrix."""
+def density_peaks(samples: Tensor, generators: Sequence[torch.Generator | None]) -> Tensor:
+    """Return the highest density of each neuron, (networks, neurons).
+
+    ``samples`` are checked activations (networks, samples, neurons); each network has its own
+    generator of jitter.
+    """
     if samples.device.type == "mps":  # has no float64
-        return density_peaks(samples.cpu(), generator).float().to(samples.device)
-    jitter = draw_jitter(samples, generator)
+        return density_peaks(samples.cpu(), generators).float().to(samples.device)
+    jitter = torch.stack(
+        [draw_jitter(own, generator) for own, generator in zip(samples, generators, strict=True)]
+    )
     # No sample is more than sqrt(n) standard deviations from the mean, which limits the bins.
-    n = samples.shape[0]
+    n, width = samples.shape[1:]
     bins = _BINS_PER_BANDWIDTH * math.sqrt(2 * n) * n**0.2 + 2 * _KERNEL_REACH
     working_bytes = _WORKING_BYTES.get(samples.device.type, 2**26)
     chunk = max(1, int(working_bytes / (40 * n + 24 * bins)))
-    return torch.cat([_peaks(jittered(part, jitter)) for part in torch.split(samples, chunk, 1)])
+    networks = max(1, chunk // width)
+    peaks = []
+    for some, their_jitter in zip(samples.split(networks), jitter.split(networks), strict=True):
+        parts = [
+            _peaks(jittered(part, their_jitter).flatten(0, 1)).view(len(some), -1)
+            for part in some.split(chunk, 2)  # one part, if the chunk holds whole networks
+        ]
+        peaks.append(torch.cat(parts, 1))
+    return torch.cat(peaks)
 
 
 def _peaks(values: Tensor) -> Tensor:
@@ -131,23 +149,30 @@ def _exact_heights(values: Tensor, position: Tensor) -> Tensor:
     """Return the exact kernel sum at the maximum near ``position``, by Newton's method."""
     best = torch.zeros_like(position)
     rows = torch.arange(len(values), device=values.device)
-    for _ in range(_MAX_STEPS):
-        active = values if len(rows) == len(values) else values[rows]
-        distance = _distance(active, position[rows])
+    moving = torch.ones_like(rows, dtype=torch.bool)
+    between_checks = _STEPS_BETWEEN_CHECKS.get(values.device.type, 1)
+    for step_number in range(1, _MAX_STEPS + 1):
+        distance = _distance(values, position)
         square = distance.square()
         weight = square.mul(-0.5).exp_()
         height = weight.sum(dim=1)
-        best[rows] = torch.maximum(best[rows], height.double())
+        best[rows] = torch.maximum(best[rows], torch.where(moving, height, 0.0).double())
         # Not as dot products, which a GPU may compute in TF32.
         slope = (weight * distance).sum(dim=1)
         curvature = (weight * square).sum(dim=1) - height
         # Where the density is not concave, a mean-shift step, which always increases it.
         step = slope / torch.where(curvature < 0, -curvature, height)
-        step = step.clamp_(-0.5, 0.5).double()
-        position[rows] += step
-        rows = rows[step.abs() > _STEP_TOLERANCE]
-        if rows.numel() == 0:
+        step = torch.where(moving, step.clamp_(-0.5, 0.5), 0.0)
+        position = position + step.double()
+        moving = step.abs() > _STEP_TOLERANCE
+        if step_number % between_checks:
+            continue
+        still = moving.nonzero().squeeze(1)
+        if still.numel() == 0:
             break
+        if still.numel() < len(rows):
+            rows, position, moving = rows[still], position[still], moving[still]
+            values = values[still]
     return best
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hadamard.text import counted
 
 if TYPE_CHECKING:
-    from hadamard.health.diagnosis import Diagnosis, LayerHealth
+    from hadamard.health.diagnosis import Diagnosis
+    from hadamard.health.layer import LayerHealth
 
 _HEADER = (
     "layer",

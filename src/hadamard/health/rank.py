@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
@@ -10,6 +13,11 @@ from hadamard.health.samples import Positions, as_samples
 # The Gram matrix squares the values, which loses half the digits of float64. Where a cumulative sum
 # is closer to the threshold than this, a full SVD decides on which side it is.
 _GRAM_ERROR = 1e-6
+# Memory for matrices in float64: what fits into a CPU's cache, or occupies a GPU.
+_WORKING_BYTES = {"cpu": 2**22, "cuda": 2**28}
+# For the eigenvalues of such a matrix a GPU takes several times as long as a CPU, and torch has it
+# compute those of many matrices one after the other.
+_SIZES_FOR_THE_CPU = range(33, 257)
 
 
 def effective_rank(
@@ -28,24 +36,75 @@ def effective_rank(
         >>> effective_rank(torch.eye(10))
         10
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
     matrix = as_samples(features, positions, feature_dim, label="features")
     if matrix.device.type == "mps":  # has no float64
         matrix = matrix.cpu()
-    values = gram_singular_values(matrix)
-    mass, target = values.cumsum(0), (1 - delta) * values.sum()
-    if bool(((mass - target).abs() <= _GRAM_ERROR * target).any()):
-        values = torch.linalg.svdvals(matrix.double())
-        mass, target = values.cumsum(0), (1 - delta) * values.sum()
-    return len(values) - int((mass >= target).sum()) + 1
+    return PendingRanks(matrix.unsqueeze(0), delta).results()[0]
 
 
-def gram_singular_values(matrix: Tensor) -> Tensor:
-    """Return the singular values, largest first, computed from the smaller Gram matrix."""
-    # Scaled to at most 1, so that squares of large activations do not overflow.
-    scale = matrix.abs().max().double()
-    matrix = matrix.double() / torch.where(scale > 0, scale, 1.0)
-    gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
+class PendingRanks:
+    """The effective ranks of checked matrices (networks, samples, neurons), still being computed.
+
+    What a GPU computes is queued, so that something else can be queued before the results are read.
+    """
+
+    def __init__(self, matrices: Tensor, delta: float) -> None:
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+        self.matrices, self.delta = matrices, delta
+        # Scaled to at most 1, so that squares of large activations do not overflow.
+        scale = matrices.abs().amax(dim=(1, 2)).double()
+        self._scale = torch.where(scale > 0, scale, 1.0)
+        working_bytes = _WORKING_BYTES.get(matrices.device.type, 2**26)
+        at_once = max(1, working_bytes // (8 * matrices[0].numel()))
+        parts = zip(matrices.split(at_once), self._scale.split(at_once), strict=True)
+        self._eigenvalues = _pending_eigenvalues(torch.cat([_gram(*part) for part in parts]))
+
+    def results(self) -> list[int]:
+        """Return the ranks; an SVD decides those that rounding could change."""
+        eigenvalues = self._eigenvalues()
+        scale = self._scale.to(eigenvalues.device)
+        values = eigenvalues.clamp(min=0).sqrt().flip(1) * scale[:, None]
+        mass, target = values.cumsum(1), (1 - self.delta) * values.sum(1, keepdim=True)
+        undecided = ((mass - target).abs() <= _GRAM_ERROR * target) & (target > 0)
+        ranks = torch.where(undecided.any(1), 0, _count(mass, target)).tolist()
+        return [
+            rank or _rank_by_svd(matrix, self.delta)
+            for rank, matrix in zip(ranks, self.matrices, strict=True)
+        ]
+
+
+def _gram(matrices: Tensor, scale: Tensor) -> Tensor:
+    """Return the smaller Gram matrices in float64."""
+    scaled = matrices.double() / scale[:, None, None]
+    return scaled.mT @ scaled if scaled.shape[1] >= scaled.shape[2] else scaled @ scaled.mT
+
+
+def _pending_eigenvalues(gram: Tensor) -> Callable[[], Tensor]:
+    """Start computing eigenvalues, smallest first; return a function that waits for them."""
+    if gram.is_cuda and gram.shape[1] in _SIZES_FOR_THE_CPU:
+        copied = torch.cuda.Event()
+        on_cpu = torch.empty(gram.shape, dtype=gram.dtype, pin_memory=True)
+        on_cpu.copy_(gram, non_blocking=True)
+        copied.record()
+        pool = ThreadPoolExecutor(1)
+        pending = pool.submit(_eigenvalues_after, copied, on_cpu)
+        pool.shutdown(wait=False)
+        return pending.result
     eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
-    return eigenvalues.clamp(min=0).sqrt().flip(0) * scale
+    return lambda: eigenvalues
+
+
+def _eigenvalues_after(copied: torch.cuda.Event, gram: Tensor) -> Tensor:
+    copied.synchronize()
+    eigenvalues: Tensor = torch.linalg.eigvalsh(gram)
+    return eigenvalues
+
+
+def _rank_by_svd(matrix: Tensor, delta: float) -> int:
+    values = torch.linalg.svdvals(matrix.double())
+    return int(_count(values.cumsum(0), (1 - delta) * values.sum(0, keepdim=True)))
+
+
+def _count(mass: Tensor, target: Tensor) -> Tensor:
+    return mass.shape[-1] - (mass >= target).sum(-1) + 1

@@ -56,6 +56,17 @@ class Replica:
         """Return the replica of one of the network's modules."""
         return self._pairs[id(module)][1]
 
+    def take_weights(self, network: nn.Module) -> None:
+        """Use the parameters and buffers of another network, which is alike, from now on."""
+        others = list(network.modules())
+        if [type(m) for m in others] != [type(m) for m, _ in self._pairs.values()]:
+            raise ValueError(
+                f"this {type(network).__name__} is not like the others: it has other modules"
+            )
+        for (_, copied), other in zip(self._pairs.values(), others, strict=True):
+            vars(copied)["_parameters"] = vars(other)["_parameters"].copy()
+            vars(copied)["_buffers"] = vars(other)["_buffers"].copy()
+
     def rebuilt(self, value: Any, depth: int = 1) -> Any:
         """Return the value so that it leads to the replica; the same one if it leads to no module.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -31,13 +32,49 @@ def as_samples(
         >>> as_samples(torch.zeros(32, 16, 8, 8), positions="neurons").shape
         torch.Size([32, 1024])
     """
-    if positions not in ("samples", "neurons"):
-        raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
     if not isinstance(activations, Tensor):
         raise TypeError(
             f"{label} must be a torch.Tensor, got {type(activations).__name__}; "
             "convert with torch.as_tensor(...)"
         )
+    matrix = stacked_samples(activations.unsqueeze(0), positions, feature_dim, label)[0]
+    _check_finite(matrix, label)
+    return matrix
+
+
+def stacked_samples(
+    activations: Tensor,
+    positions: Positions = "samples",
+    feature_dim: int | None = None,
+    label: str = "activations",
+) -> Tensor:
+    """Return activations (networks, ...) of one shape as (networks, samples, neurons).
+
+    As ``as_samples`` for each network, but their values are not checked.
+    """
+    _check_shape(activations[0], positions, label)
+    feature_dim = resolve_feature_dim(activations[0], feature_dim)
+    activations = activations.detach()
+    if positions == "neurons":
+        return activations.flatten(2)
+    neurons = activations.shape[feature_dim + 1]
+    return activations.movedim(feature_dim + 1, -1).reshape(len(activations), -1, neurons)
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors of one shape. A single one is not copied, so it keeps its memory format."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(list(tensors))
+
+
+def within_limits(low: Tensor, high: Tensor) -> Tensor:
+    """Say of lowest and highest values whether those between can be measured; False for NaN."""
+    limit = min(_LARGEST, torch.finfo(low.dtype).max)
+    return (low >= -limit) & (high <= limit)
+
+
+def _check_shape(activations: Tensor, positions: Positions, label: str) -> None:
+    if positions not in ("samples", "neurons"):
+        raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
     if activations.is_complex():
         raise TypeError(
             f"{label} must be real, got {activations.dtype}: measure the real part (.real) or the "
@@ -60,14 +97,6 @@ def as_samples(
         )
     if activations.numel() == 0:
         raise ValueError(f"{label} are empty: shape {shape}")
-    feature_dim = resolve_feature_dim(activations, feature_dim)
-    activations = activations.detach()
-    if positions == "samples":
-        matrix = activations.movedim(feature_dim, -1).reshape(-1, shape[feature_dim])
-    else:
-        matrix = activations.reshape(shape[0], -1)
-    _check_finite(matrix, label)
-    return matrix
 
 
 def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> int:
@@ -84,11 +113,9 @@ def resolve_feature_dim(activations: Tensor, feature_dim: int | None = None) -> 
 
 
 def _check_finite(matrix: Tensor, label: str) -> None:
-    limit = min(_LARGEST, torch.finfo(matrix.dtype).max)
-    low, high = matrix.aminmax()  # both NaN if any entry is
-    if low >= -limit and high <= limit:
+    if within_limits(*matrix.aminmax()):
         return
-    invalid = ~(matrix.abs() <= limit)
+    invalid = ~within_limits(matrix, matrix)
     sample, neuron = (int(i) for i in invalid.nonzero()[0])
     raise ValueError(
         f"{label} hold {int(invalid.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the "

@@ -39,3 +39,12 @@ def epsilon_greedy(
         return greedy, choice
     exploring = torch.where(uniform < epsilon, random, greedy[:count])
     return torch.cat([exploring, greedy[count:]]) if greedy_rows else exploring, choice
+
+
+def epsilon_greedy_from(greedy: Tensor, draws: Tensor, epsilon: Tensor, num_actions: int) -> Tensor:
+    """Return the greedy actions, or random ones with probability epsilon.
+
+    Each decision follows from two given uniform numbers, ``draws`` (observations, 2).
+    """
+    random = (draws[:, 1] * num_actions).long()
+    return torch.where(draws[:, 0] < epsilon, random, greedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from hadamard.core.config import TrainSpec
 from hadamard.core.random import child_seed
 from hadamard.core.types import State
-from hadamard.health import Diagnosis, diagnose
+from hadamard.health import Diagnosis, diagnose, diagnose_together
 from hadamard.nets.hidden import Hidden, Representation
 
 
@@ -30,8 +31,12 @@ class RecentObservations:
 
         Those that are ``temporary`` will be overwritten, so they are copied.
         """
-        if self.every and (-step) % self.every <= self.count + len(obs):
+        if self.wants(step, len(obs)):
             self._batches.append(obs[-self.count :].clone() if temporary else obs)
+
+    def wants(self, step: int, count: int) -> bool:
+        """Tell whether the next diagnosis needs some of so many observations from a step on."""
+        return bool(self.every) and (-step) % self.every <= self.count + count
 
     def take(self) -> Tensor:
         """Return the last ``count`` observations, and forget them."""
@@ -61,10 +66,35 @@ def examine(network: nn.Module, obs: Tensor, train: TrainSpec, seed: int, step: 
 
     The noise that the diagnosis adds follows from the run's seed and the step.
     """
-    noise = torch.Generator(obs.device).manual_seed(child_seed(seed, 3, step))
     layers = hidden_layers(network, train.health_layers)
-    diagnosis = diagnose(network, obs, layers, generator=noise)
-    # In the order of the network's modules, which need not be the order they run in.
+    diagnosis = diagnose(network, obs, layers, generator=_noise(obs, seed, step))
+    return _in_order(diagnosis, layers)
+
+
+def examine_together(
+    networks: Sequence[nn.Module],
+    observations: Sequence[Tensor],
+    train: TrainSpec,
+    seeds: Sequence[int],
+    step: int,
+) -> list[Diagnosis | ValueError]:
+    """Diagnose networks of one shape as one computation, each on its own observations.
+
+    Returns what ``examine`` returns for each network, up to the rounding of densities and
+    contributions; for a network that has diverged, the error that it raises.
+    """
+    layers = hidden_layers(networks[0], train.health_layers)
+    noise = [_noise(obs, seed, step) for obs, seed in zip(observations, seeds, strict=True)]
+    results = diagnose_together(networks, observations, layers, generators=noise)
+    return [_in_order(r, layers) if isinstance(r, Diagnosis) else r for r in results]
+
+
+def _noise(obs: Tensor, seed: int, step: int) -> torch.Generator:
+    return torch.Generator(obs.device).manual_seed(child_seed(seed, 3, step))
+
+
+def _in_order(diagnosis: Diagnosis, layers: list[str]) -> Diagnosis:
+    """Put layers into the order of the network's modules, which need not be the order they run."""
     return dataclasses.replace(diagnosis, layers=tuple(diagnosis[name] for name in layers))
 
 

@@ -84,6 +84,60 @@ def check(spec: RunSpec[Any], device: torch.device, env: EnvSpec | None = None) 
         warnings.warn(f"{message} free now: if it fails, {advice}", stacklevel=2)
 
 
+def check_together(specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec) -> None:
+    """Refuse runs of which each fits the machine alone, and all at once do not."""
+    for place, (needed, names) in _needed(specs, device, env).items():
+        total, free = _sizes(place, specs[0])
+        if needed <= free or len(specs) == 1:
+            continue
+        limit = total if needed > total else free
+        count = _fraction(len(specs), limit, needed)
+        values = flattened(to_dict(specs[0]))
+        largest_first = sorted(names, key=lambda name: -values[name])
+        message = (
+            f"{len(specs)} runs at once need at least {data_size(needed)} of {place}, and there "
+            f"are {data_size(limit)}"
+        )
+        advice = (
+            f"train {count} at once (--seeds {count}), or lower {options(values, largest_first)}"
+        )
+        if needed > total:
+            raise ValueError(f"{message}: {count} would fit. Either {advice}")
+        warnings.warn(f"{message} free now: if it fails, {advice}", stacklevel=2)
+
+
+def fitting(specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec) -> int:
+    """Return how many of these runs, which have one shape, fit the machine at once; at least 1."""
+    counts = [len(specs)]
+    for place, (needed, _) in _needed(specs, device, env).items():
+        total, _ = _sizes(place, specs[0])
+        if needed > total:
+            counts.append(_fraction(len(specs), total, needed))
+    return max(1, min(counts))
+
+
+def _fraction(count: int, available: int, needed: int) -> int:
+    """Return how many of so many equal runs fit, which together need more than is available."""
+    return max(0, available) * count // needed
+
+
+def _needed(
+    specs: Sequence[RunSpec[Any]], device: torch.device, env: EnvSpec
+) -> dict[str, tuple[int, set[str]]]:
+    """Return the bytes that runs need in each place, with the settings that decide most of them."""
+    sizes: dict[str, dict[tuple[str, ...], int]] = {}
+    for spec in specs:
+        for part in _parts(spec, flattened(to_dict(spec)), device, env):
+            in_place = sizes.setdefault(part.place, {})
+            in_place[part.settings] = in_place.get(part.settings, 0) + part.size
+    needed = {}
+    for place, in_place in sizes.items():
+        total = sum(in_place.values())
+        largest = [settings for settings, size in in_place.items() if 10 * size >= total]
+        needed[place] = total, {name for settings in largest for name in settings}
+    return needed
+
+
 def _parts(
     spec: RunSpec[Any], values: dict[str, Any], device: torch.device, env: EnvSpec | None
 ) -> Iterable[Part]:
@@ -106,7 +160,11 @@ def _parts(
     for name, count in workers.items():
         yield Part("worker processes", (count or 0) * WORKER_BYTES, (name,), "memory")
 
-    if (capacity := values.get("algo.replay_capacity")) is not None:
+    capacity = values.get("algo.replay_capacity")
+    if capacity is not None and train.fleet == "on":  # planes of bits, see ``BitReplay``
+        size = 2 * -(-numbers // 8) + FLOAT_BYTES + 2
+        yield Part("replay", capacity * size, ("algo.replay_capacity",), learner)
+    elif capacity is not None:
         slots = min(capacity, train.horizon)  # memory is taken as it fills
         frames = slots * (obs_bytes // env.frames if env is not None else 1)
         rest = slots * (action_bytes + FLOAT_BYTES + 2)
@@ -226,6 +284,8 @@ def explained(specs: Sequence[RunSpec[Any]]) -> Iterator[None]:
             for spec in specs
             if spec.run_dir and (checkpoints := record.checkpoints(Run(spec.run_dir).checkpoints))
         ]
+        if len(saved) > _MOST_NAMED:
+            saved[_MOST_NAMED:] = [f"likewise {len(saved) - _MOST_NAMED} more runs"]
         raise OutOfMemory(
             f"out of memory: {reason}. Lower {options(flattened(to_dict(specs[0])))}"
             f"{', or train fewer runs side by side' if len(specs) > 1 else ''}. "
@@ -233,6 +293,8 @@ def explained(specs: Sequence[RunSpec[Any]]) -> Iterator[None]:
         ) from error
 
 
+_MOST_NAMED = 3
+"""Runs whose checkpoints an error names, at most."""
 SIZES = (
     "algo.replay_capacity", "algo.num_envs", "algo.rollout_steps", "algo.batch_size", "net.width",
     "algo.hidden_width", "algo.actor_width", "train.greedy_envs", "train.eval_episodes",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from hadamard.core.config import (
     with_remedy_defaults,
 )
 from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
-from hadamard.core.stopping import stop_signals
 from hadamard.training import fleet, memory
-from hadamard.training.fleet.fleet import Fleet
+from hadamard.training.fit import fit
 from hadamard.training.progress import Progress, SharedProgress, make_progress
 from hadamard.training.setup import ALGORITHMS, Setup
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.trainer import Trainer
 
 SUITES: dict[str, dict[str, Any]] = {
     # A network for a 10 x 10 grid occupies two threads at most, and runs share a machine.
@@ -90,17 +89,34 @@ def train_together(
     if len(specs) > 1:
         progress = SharedProgress(progress, len(specs))
     with memory.explained(specs), ExitStack() as stack:
-        setups = [stack.enter_context(closing(Setup(algorithm, spec))) for spec in specs]
-        trainers = []
-        for setup in setups:
-            assert setup.spec.run_dir is not None
-            settings = {"algorithm": algorithm, "spec": to_dict(setup.spec)}
-            settings["machine"] = machine.describe(setup.device)
-            run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
-            trainer = Trainer(setup, run, progress, resume=False)
-            trainers.append(stack.enter_context(closing(trainer)))
+        setups = []
+        for spec in specs:
+            setups.append(stack.enter_context(closing(Setup(algorithm, spec))))
+            if len(setups) == 1:
+                memory.check_together(specs, setups[0].device, setups[0].envs.spec)
+        trainers = [_created(setup, progress, stack) for setup in setups]
         fit(trainers)
     return [trainer.summary for trainer in trainers]
+
+
+def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) -> Trainer:
+    """Make the folder and the trainer of a new run, which the stack closes."""
+    assert setup.spec.run_dir is not None
+    settings = {"algorithm": setup.algorithm, "spec": to_dict(setup.spec)}
+    settings["machine"] = machine.describe(setup.device)
+    run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
+    return stack.enter_context(closing(Trainer(setup, run, progress, resume=False)))
+
+
+@contextmanager
+def new_trainer(
+    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+) -> Iterator[Trainer]:
+    """Make a new run, to be trained with `fit`."""
+    spec = fleet.resolved(algorithm, with_remedy_defaults(spec))
+    with ExitStack() as stack:
+        setup = stack.enter_context(closing(Setup(algorithm, spec)))
+        yield _created(setup, progress, stack)
 
 
 def resume(
@@ -133,16 +149,37 @@ def resume_together(
     if len(unfinished) > 1:
         progress = SharedProgress(progress, len(unfinished))
     with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
-        trainers = []
+        trainers: list[Trainer] = []
         for run, algorithm, spec in unfinished:
-            run.lock()
-            stack.enter_context(closing(run))
-            require_resumable(run)
-            setup = stack.enter_context(closing(Setup(algorithm, spec)))
+            setup = _reopened(run, algorithm, spec, stack)
+            if not trainers:
+                specs = [spec for *_, spec in unfinished]
+                memory.check_together(specs, setup.device, setup.envs.spec)
             trainer = Trainer(setup, run, progress, resume=True)
             trainers.append(stack.enter_context(closing(trainer)))
         fit(trainers)
     return [summary for run, _, _ in opened if (summary := run.done) is not None]
+
+
+def _reopened(run: Run, algorithm: str, spec: RunSpec[Any], stack: ExitStack) -> Setup:
+    """Lock and check an interrupted run, which the stack closes."""
+    run.lock()
+    stack.enter_context(closing(run))
+    require_resumable(run)
+    return stack.enter_context(closing(Setup(algorithm, spec)))
+
+
+@contextmanager
+def resumed_trainer(
+    path: str, until: int, progress: Callable[..., Progress] = make_progress
+) -> Iterator[Trainer]:
+    """Open an interrupted run with another ``train.until``, to be trained with `fit`."""
+    run, algorithm, spec = open_run(path)
+    spec = _with_until(run, spec, until)
+    _check_protocol(run)
+    with ExitStack() as stack:
+        setup = _reopened(run, algorithm, spec, stack)
+        yield stack.enter_context(closing(Trainer(setup, run, progress, resume=True)))
 
 
 def trained_steps(run: Run) -> int:
@@ -212,41 +249,6 @@ def _require_rows(run: Run) -> None:
             f"{run.path} is finished, and has lost rows since: {'; '.join(losses)}. Restore these "
             f"files from a copy, or remove {run.path} to train it anew"
         )
-
-
-def fit(trainers: Sequence[Trainer]) -> None:
-    """Run the trainers in turns to their end, or until a signal asks to stop.
-
-    Those of one shape are trained as one computation, if their settings say so. If a run diverges,
-    the others go on; the error is raised when they are done.
-    """
-    stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
-    groups = fleet.grouped(stacked, [t.algorithm for t in stacked], [t.spec for t in stacked])
-    alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
-    units = [*alone, *(Fleet(group) for group in groups)]
-    several = len(units) > 1
-    interrupted: set[str] = set()
-    diverged: list[str] = []
-    with stop_signals() as stop_requested:
-        loops = {unit: unit.loop(stop_requested) for unit in units}
-        while loops:
-            for unit, loop in list(loops.items()):
-                try:
-                    with unit.cuda_stream() if several else nullcontext():
-                        next(loop)
-                    continue
-                except StopIteration:
-                    pass
-                except Interrupted as stopped:
-                    interrupted.update(stopped.args)
-                except Diverged as error:
-                    diverged.append(str(error))
-                del loops[unit]
-    if diverged:
-        raise Diverged("\n".join(diverged))
-    if interrupted:
-        paths = [str(trainer.run.path) for trainer in trainers]
-        raise Interrupted(*(path for path in paths if path in interrupted))
 
 
 def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +41,22 @@ class Diverged(RuntimeError):
     """A loss or a weight is no longer finite."""
 
 
+class Episodes(NamedTuple):
+    """Finished episodes in columns: a tuple for each of 100,000 a second would be slow."""
+
+    step: Sequence[int]
+    """When each ended."""
+    env: Sequence[int]
+    score: Sequence[float]
+    length: Sequence[int]
+
+    @classmethod
+    def ended_at(cls, step: int, episodes: Sequence[Episode]) -> Episodes:
+        """Return episodes that ended at one step."""
+        env, score, length = zip(*episodes, strict=True) if episodes else ((), (), ())
+        return cls([step] * len(episodes), env, score, length)
+
+
 class Trainer:
     """The loop over one run's parts, and what it writes to the run folder."""
 
@@ -65,7 +82,8 @@ class Trainer:
         self.facts: dict[str, Any] = {}  # newest scores and health, for the display
         self.latest: Metrics | None = None  # measurements of the newest update
         self.summary: dict[str, Any] = {}
-        self._loss_sum: Tensor | None = None  # of all updates since it was last checked
+        self._loss_sum: Tensor | float | None = None  # of all updates since it was last checked
+        self._finite_weights: bool | None = None  # known in a fleet only
         self._checkpoint_due = False  # waits until the agent is settled
         self._densities_due = False  # wait for the next diagnosis
         self._logged_step = -1
@@ -146,16 +164,19 @@ class Trainer:
         """Let the agent observe the newest step and learn from it, and record finished games."""
         transition = self.pipeline.take_unobserved()
         if transition is not None:
-            self.record_episodes([(self.step, episode) for episode in transition.step.episodes])
+            self.record_episodes(Episodes.ended_at(self.step, transition.step.episodes))
             with self.clock("learning"):
                 metrics = self.agent.observe(*transition)
             self._watch(metrics)
-        greedy = self.pipeline.take_greedy_episodes()
-        self.record_greedy([(self.step, episode) for episode in greedy])
+        self.record_greedy(Episodes.ended_at(self.step, self.pipeline.take_greedy_episodes()))
 
-    def advance_to(self, step: int, metrics: Metrics) -> None:
-        """Do what came due on the way to a step that was reached elsewhere (in a fleet)."""
+    def advance_to(self, step: int, metrics: Metrics | None, *, finite_weights: bool) -> None:
+        """Do what came due on the way to a step that was reached elsewhere (in a fleet).
+
+        ``finite_weights`` says whether all weights are finite there.
+        """
         before, self.step = self.step, step
+        self._finite_weights = finite_weights
         self._watch(metrics)
         self._do(self.timetable.due(before, step))
 
@@ -255,7 +276,7 @@ class Trainer:
             return
         with self.clock("evaluation"):
             episodes = evaluate(self.agent, self.evaluation, self.spec.train.eval_episodes)
-        self.record_greedy([(self.step, episode) for episode in episodes])
+        self.record_greedy(Episodes.ended_at(self.step, episodes))
         self.facts["greedy"] = self.scores.greedy_score(self.step)
         self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
 
@@ -292,19 +313,22 @@ class Trainer:
         if time.monotonic() - self._displayed > DISPLAY_SECONDS:
             self._display()
 
-    def record_episodes(self, episodes: Sequence[tuple[int, Episode]]) -> None:
-        """Record training episodes, each with the step at which it ended."""
-        self.episodes += len(episodes)
-        self.scores.training.extend(episode.score for _, episode in episodes)
-        for step, (env, score, length) in episodes:
-            self.run.write("episodes", {"step": step, "env": env, "score": score, "length": length})
+    def record_episodes(self, episodes: Episodes) -> None:
+        """Record training episodes."""
+        self.episodes += len(episodes.step)
+        self.scores.training.extend(episodes.score)
+        rows = [
+            f'{{"step": {step}, "env": {env}, "score": {_number(score)}, "length": {length}}}'
+            for step, env, score, length in zip(*episodes, strict=True)
+        ]
+        if rows:
+            self.run.write_lines("episodes", rows)
 
-    def record_greedy(self, episodes: Iterable[tuple[int, Episode]]) -> None:
-        """Record greedy episodes, each with the step at which it ended."""
-        for step, episode in episodes:
-            self.scores.add_greedy(step, episode.score)
-            row = {"step": step, "score": episode.score, "length": episode.length}
-            self.run.write("eval", row)
+    def record_greedy(self, episodes: Episodes) -> None:
+        """Record greedy episodes."""
+        for step, _, score, length in zip(*episodes, strict=True):
+            self.scores.add_greedy(step, score)
+            self.run.write("eval", {"step": step, "score": score, "length": length})
 
     def _log(self) -> None:
         self._check_finite()
@@ -335,9 +359,9 @@ class Trainer:
         """Stop if a loss or a weight is not finite, before it is learned from or saved."""
         problem = None
         losses, self._loss_sum = self._loss_sum, None
-        if losses is not None and not bool(torch.isfinite(losses)):
+        if losses is not None and not math.isfinite(losses):
             problem = "the loss is not finite"
-        elif not all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters()):
+        elif not self._weights_are_finite():
             problem = "a weight is not finite"
         if problem is None:
             return
@@ -347,6 +371,11 @@ class Trainer:
             f"{self._last_checkpoint()}. Try a smaller --algo.learning-rate or another "
             "--net.activation"
         )
+
+    def _weights_are_finite(self) -> bool:
+        if self._finite_weights is not None:
+            return self._finite_weights
+        return all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters())
 
     def _last_checkpoint(self) -> str:
         saved = record.checkpoints(self.run.checkpoints)
@@ -382,3 +411,8 @@ class Trainer:
         """Close the run folder, and restore torch's settings."""
         self._computing.close()
         self.run.close()
+
+
+def _number(value: float) -> str:
+    """Return a number as JSON holds it."""
+    return repr(float(value)) if math.isfinite(value) else "null"

@@ -18,6 +18,7 @@ from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch, ray
 from hadamard.experiments.sweep.status import run_state
+from hadamard.training import start
 from tests.support.sweep import (
     STEPS,
     attempts,
@@ -30,6 +31,8 @@ from tests.support.sweep import (
     release,
     script,
     small_job,
+    stacked_job,
+    stacked_words,
     stream_contents,
     sweep_words,
     timing_rows,
@@ -114,6 +117,48 @@ def test_a_killed_ray_sweep_loses_nothing_and_ctrl_c_saves(
         steps = [row["step"] for row in Run(job.path).rows("train")]
         assert steps == list(range(50, 50 * len(steps) + 1, 50))
         assert newest_checkpoint(job) >= steps[-1]
+
+
+def test_ray_trains_a_fleet_on_each_node_and_one_continues_on_another_worker(
+    cluster: str, tmp_path: Path, start_sweep: Callable[..., subprocess.Popen[str]]
+) -> None:
+    names = [f"pqn_minatar-breakout_relu_seed{seed}" for seed in range(4)]
+    jobs = [stacked_job(tmp_path, seed, name) for seed, name in enumerate(names)]
+    script(jobs[1], 160, "hold")
+    words = ["pqn", "--variants", "relu", "--seeds", "4", "--folder", tmp_path]
+    words += ["--launcher", "ray", "--address", cluster, "--", *stacked_words()]
+    sweep = start_sweep(*words)
+    child = held_process(jobs[1])
+    os.kill(parent(child), signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+    release(jobs[1])
+    output, _ = sweep.communicate(timeout=600)
+    assert sweep.returncode == 0, output
+    assert output.endswith("4 finished\n")
+    # A fleet for each of the two nodes, of which the first was started twice.
+    assert [attempts(job) for job in jobs] == [2, 2, 1, 1]
+    for first, second in (jobs[:2], jobs[2:]):
+        assert f"see {first.log}" in second.log.read_text()
+    alone = stacked_job(tmp_path, 1, "alone")
+    start.train("pqn", alone.spec)
+    assert stream_contents(jobs[1].path) == stream_contents(alone.path)
+
+
+def test_a_gpu_of_the_cluster_gets_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("ray")
+    changes = {"device": "auto", "train__fleet": "auto"}
+    jobs = [stacked_job(tmp_path, seed, **changes) for seed in range(4)]
+
+    def sizes(resources: dict[str, float], **options: Any) -> list[int]:
+        monkeypatch.setattr(module, "cluster_resources", lambda: resources)
+        tasks = ray.RayTasks(jobs, Options(launcher="ray", **options))
+        assert tasks.at_once == (options.get("jobs") or len(tasks.waiting))
+        return [len(group) for group in tasks.waiting]
+
+    assert sizes({"CPU": 16.0}) == [1, 1, 1, 1]
+    assert sizes({"CPU": 16.0, "GPU": 1.0}) == [4]
+    assert sizes({"CPU": 16.0, "GPU": 2.0}) == sizes({"CPU": 9.0, "GPU": 1.0}, per_gpu=2) == [2, 2]
+    assert sizes({"CPU": 16.0, "GPU": 4.0}, jobs=1) == [4]
 
 
 def test_a_cluster_that_does_not_answer_is_reported_in_time(

@@ -18,6 +18,7 @@ from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
 from hadamard.experiments.sweep import slurm as slurm_sweep
 from hadamard.experiments.sweep.options import SlurmOptions
+from hadamard.experiments.sweep.slurm import Submissions
 from hadamard.experiments.sweep.status import run_state, training_process
 from hadamard.experiments.sweep.transfer import job_to_text
 from tests.support.sweep import (
@@ -25,6 +26,7 @@ from tests.support.sweep import (
     current_step,
     newest_checkpoint,
     small_job,
+    stacked_job,
     stream_contents,
     sweep_words,
     wait_until,
@@ -102,6 +104,20 @@ def test_runs_are_submitted_once_as_a_job_array(
     assert not (tmp_path / "sbatch.sh").exists()
 
 
+def test_a_fleet_is_one_job_of_the_array(
+    tmp_path: Path, slurm: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"device": "auto", "train__fleet": "auto"}
+    jobs = [stacked_job(tmp_path / "runs", seed, **changes) for seed in range(5)]
+    options = Options(launcher="slurm", slurm=SlurmOptions(gpus=1), fleet_size=3)
+    assert len(launch(jobs, options).queued) == 5
+    assert "#SBATCH --array=0-1%" in (tmp_path / "sbatch.sh").read_text()
+    ids = Submissions(tmp_path / "runs" / ".slurm").job_ids
+    assert [ids[str(job.path)] for job in jobs] == ["77_0", "77_0", "77_1", "77_1", "77_1"]
+    assert len(launch(jobs, options).queued) == 5
+    assert capsys.readouterr().out.count(": pending\n") == 5
+
+
 def test_importing_submitit_leaves_logging_alone(tmp_path: Path) -> None:
     code = (
         "import logging, sys\n"
@@ -148,7 +164,7 @@ def test_slurm_tasks_train_the_runs(
 def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     job = small_job(tmp_path, train__steps=LONG)
-    task = slurm_sweep.SlurmTask(job_to_text(job), {"OMP_NUM_THREADS": "1"}, 2)
+    task = slurm_sweep.SlurmTask([job_to_text(job)], {"OMP_NUM_THREADS": "1"}, 2)
     ended: list[Any] = []
     thread = threading.Thread(target=lambda: ended.append(task()))
     thread.start()
@@ -161,7 +177,7 @@ def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> 
     assert ended[0][0] == "interrupted"
     assert run_state(job) == "interrupted"
     assert newest_checkpoint(job) >= current_step(job) >= 100
-    assert (following.function.job_text, following.function.supervisor) == (task.job_text, None)
+    assert (following.function.job_texts, following.function.supervisor) == (task.job_texts, None)
 
 
 def test_missing_packages_are_named(

@@ -50,7 +50,7 @@ def test_a_later_end_continues_a_finished_run(tmp_path: Path, undisturbed: Job) 
 
 def test_a_run_past_its_new_end_is_closed_where_it_is(tmp_path: Path) -> None:
     job = small_job(tmp_path, train__steps=LONG)
-    process = subprocess.Popen(command(job), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command([job]), stdout=subprocess.DEVNULL)
     wait_until(lambda: current_step(job) > 300)
     process.terminate()
     assert process.wait(600) == INTERRUPTED
@@ -65,8 +65,8 @@ def test_a_run_past_its_new_end_is_closed_where_it_is(tmp_path: Path) -> None:
 def test_a_run_started_twice_is_trained_once(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
     with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(lambda _: Supervisor(job, retries=0).run(), range(2)))
-    assert [outcome.state for outcome in outcomes] == ["finished", "finished"]
+        outcomes = list(pool.map(lambda _: Supervisor([job], retries=0).run(), range(2)))
+    assert [outcome.state for (outcome,) in outcomes] == ["finished", "finished"]
     assert job.log.read_text().count("done: ") == 1
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 
@@ -74,7 +74,7 @@ def test_a_run_started_twice_is_trained_once(tmp_path: Path, undisturbed: Job) -
 def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, undisturbed: Job) -> None:
     job = small_job(tmp_path)
     script(job, 400, "hold")
-    with subprocess.Popen(command(job), stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command([job]), stdout=subprocess.DEVNULL) as process:
         assert held_process(job) == process.pid
         before = contents(job.path)
         words = ["train", "--resume", str(job.path)]
@@ -111,11 +111,12 @@ def test_a_run_stopped_by_another_process_continues(tmp_path: Path, undisturbed:
     job = small_job(tmp_path)
     script(job, 400, "hold")
     with ThreadPoolExecutor() as pool:
-        outcome = pool.submit(Supervisor(job, retries=0).run)
+        outcomes = pool.submit(Supervisor([job], retries=0).run)
         os.kill(held_process(job), signal.SIGTERM)
         wait_until(lambda: "stopped and saved" in job.log.read_text())
         release(job)
-    assert (outcome.result().state, outcome.result().attempts) == ("finished", 1)
+    (outcome,) = outcomes.result()
+    assert (outcome.state, outcome.attempts) == ("finished", 1)
     assert "stopped and saved" in job.log.read_text()
     assert stream_contents(job.path) == stream_contents(undisturbed.path)
 

@@ -110,6 +110,13 @@ class TrainerFinder(importlib.abc.MetaPathFinder):
                 yield from one_step(trainer, *arguments)
 
             module.Trainer.one_step = scripted_step
+            advance_to = module.Trainer.advance_to
+
+            def scripted_advance(trainer: Any, *arguments: Any, **options: Any) -> None:
+                advance_to(trainer, *arguments, **options)
+                follow_script(trainer)
+
+            module.Trainer.advance_to = scripted_advance
 
         loader.exec_module = execute_and_patch
         return spec

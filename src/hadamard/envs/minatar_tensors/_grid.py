@@ -44,10 +44,11 @@ def point(y: Tensor | int, x: Tensor) -> Tensor:
     return in_row * (1 << x)[:, None]
 
 
-def cells(rows: Tensor, bits_per_cell: int = 1) -> Tensor:
-    """Return the lowest bit of each cell of rows (..., 10), as uint8 (..., 10, 10)."""
-    shift = torch.arange(SIDE, dtype=torch.int32, device=rows.device) * bits_per_cell
-    return ((rows[..., None] >> shift) & 1).to(torch.uint8)
+def cells(rows: Tensor) -> Tensor:
+    """Return the cells of rows (..., 10), as uint8 (..., 10, 10)."""
+    cell = 1 << torch.arange(SIDE, dtype=torch.int16, device=rows.device)
+    # The largest of a step's tensors: 16 bits a number keep it small.
+    return ((rows.to(torch.int16)[..., None] & cell) != 0).to(torch.uint8)
 
 
 def count_bits(bits: Tensor) -> Tensor:

@@ -98,7 +98,8 @@ def observe(state: State) -> Tensor:
     bricks = state["bricks"][:, None]
     row = torch.arange(SIDE, dtype=torch.int32, device=bricks.device)
     has_bricks = (row >= 1) & (row <= 3)
-    shift = (SIDE * (row - 1)).clamp(0, _BRICKS - SIDE)
+    # A clamp of ``arange`` inside ``stack`` is more than torch.compile can handle.
+    shift = torch.where(has_bricks, SIDE * (row - 1), 0)
     planes = (
         point(_BOTTOM, state["paddle"]),
         point(state["ball_y"], state["ball_x"]),

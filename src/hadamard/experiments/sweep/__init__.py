@@ -2,10 +2,11 @@
 
     launchers.py   launch(jobs, options): checks the jobs and hands them to one of the launchers
     options.py     where runs are trained, how many at once, and with which resources
-    queue.py       the launcher of this machine: which run starts when, and on which device
+    fleets.py      which runs are trained together, by one process
+    queue.py       the launcher of this machine: which process starts when, and on which device
     ray.py         the launcher of a Ray cluster
     slurm.py       the launcher of a Slurm cluster
-    supervisor.py  starts the process of one run, and starts it again if it fails
+    supervisor.py  starts the process of a run or a fleet, and starts it again if it fails
     worker.py      that process
     transfer.py    jobs as text, for that process or another machine
     status.py      a run's state, progress and process, read from its files

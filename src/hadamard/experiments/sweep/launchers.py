@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hadamard.core import identity
@@ -18,8 +19,7 @@ from hadamard.experiments.sweep.outcome import Summary
 def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     """Train all runs that are not finished, and show their progress."""
     options = options or Options()
-    options.check()
-    check_jobs(jobs)
+    jobs = checked_jobs(jobs, options)
     if options.launcher == "ray":
         from hadamard.experiments.sweep.ray import launch_ray
 
@@ -31,6 +31,17 @@ def launch(jobs: Sequence[Job], options: Options | None = None) -> Summary:
     from hadamard.experiments.sweep.queue import launch_local
 
     return launch_local(jobs, options)
+
+
+def checked_jobs(jobs: Sequence[Job], options: Options) -> Sequence[Job]:
+    """Return the jobs as the options have them; refuse what cannot be trained."""
+    options.check()
+    if not options.fleet:
+        from hadamard.training import fleet
+
+        jobs = [replace(job, spec=fleet.without(job.spec)) for job in jobs]
+    check_jobs(jobs)
+    return jobs
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:

@@ -7,6 +7,8 @@ from typing import Literal
 
 RETRIES = 2
 """How many times a failed run is started again by default."""
+LARGEST_FLEET = 256
+"""The most runs of one process, whose settings are passed on its command line."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,17 @@ class Options:
     """Where the runs are trained.
     local: in processes on this machine; ray: as tasks on a Ray cluster; slurm: as a job array."""
     jobs: int | None = None
-    """How many runs are trained at once.
+    """How many processes train at once, each a run or a fleet of runs.
     By default one a core, or --per-gpu on each GPU; ray, slurm: as many as the cluster allows."""
     per_gpu: int = 1
-    """How many runs share a GPU."""
+    """How many processes share a GPU."""
     threads: int = 1
-    """CPU threads of each run."""
+    """CPU threads of each process."""
+    fleet: bool = True
+    """Train every run in a process of its own: short for --train.fleet off.
+    By default runs of one shape (seeds, learning rates) are one computation on a GPU."""
+    fleet_size: int = 128
+    """How many runs one process trains as a fleet, at most; fewer if the memory is too small."""
     retries: int = RETRIES
     """How many times a failed run is started again, from its last checkpoint."""
     address: str | None = None
@@ -54,10 +61,15 @@ class Options:
 
     def check(self) -> None:
         """Raise ValueError for options that no sweep can run with."""
-        for name in ("jobs", "per_gpu", "threads"):
+        for name in ("jobs", "per_gpu", "threads", "fleet_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        if self.fleet_size > LARGEST_FLEET:
+            raise ValueError(
+                f"--fleet-size must be at most {LARGEST_FLEET}, got {self.fleet_size}: more runs "
+                "of one shape are divided over several fleets"
+            )
         if self.retries < 0:
             raise ValueError(f"--retries must not be negative, got {self.retries}")
         if self.address is not None and self.launcher != "ray":

@@ -14,6 +14,7 @@ from pathlib import Path
 from hadamard.core.cores import usable_cores
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import RETRIES, Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
 from hadamard.experiments.sweep.supervisor import Supervisor
@@ -22,11 +23,11 @@ from hadamard.experiments.sweep.view import JobStatus, View, live_view
 
 def launch_local(jobs: Sequence[Job], options: Options) -> Summary:
     """Train all runs that are not finished in processes of this machine."""
-    return Queue(jobs, slots(jobs, options), options.retries).run(live_view)
+    return Queue(jobs, slots(jobs, options), options.retries, options=options).run(live_view)
 
 
 def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
-    """Return the environment variables of each slot; one run trains in a slot at a time."""
+    """Return the environment variables of each slot; one process trains in a slot at a time."""
     threads = thread_variables(options.threads)
     devices = {job.spec.device for job in jobs}
     if devices <= {"cpu"}:
@@ -37,6 +38,12 @@ def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
         return [threads] * (options.jobs or max(usable_cores() // options.threads, 1))
     count = options.jobs or len(gpus) * options.per_gpu
     return [{**threads, "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
+
+
+def groups(jobs: Sequence[Job], options: Options, count: int) -> list[tuple[Job, ...]]:
+    """Return the jobs of each process, with so many processes at a time on this machine."""
+    gpus = any(job.spec.device != "cpu" for job in jobs) and bool(visible_gpus())
+    return fleets.groups(jobs, options, count, gpus=gpus)
 
 
 def thread_variables(threads: int) -> dict[str, str]:
@@ -55,15 +62,16 @@ def visible_gpus() -> list[str]:
 
 
 class Queue:
-    """Trains runs on this machine, one in each slot at a time.
+    """Trains runs on this machine, one process in each slot at a time.
 
-    Every run is a separate process. If this process is killed, the runs go on, and the next queue
-    waits for them instead of starting them again.
+    A process trains one run, or a fleet of runs (see `fleets`). If this process is killed, the
+    runs go on, and the next queue waits for them instead of starting them again.
 
     Args:
         jobs: The runs, in the order in which they start. Finished ones are skipped.
-        slots: The environment variables of each slot; there are as many runs at a time as slots.
+        slots: The environment variables of each slot; there are as many processes as slots.
         retries: How often a failed run is started again.
+        options: Whether there are fleets, and how large they are.
         stop_at_failure: Whether the first run that fails for good stops all others.
     """
 
@@ -73,20 +81,21 @@ class Queue:
         slots: Sequence[Mapping[str, str]],
         retries: int = RETRIES,
         *,
+        options: Options | None = None,
         stop_at_failure: bool = False,
     ) -> None:
         self.jobs, self.slots, self.retries = list(jobs), list(slots), retries
         self.stop_at_failure = stop_at_failure
         self.outcomes: dict[Path, Outcome] = {}
         self.running: dict[Path, Supervisor] = {}
-        self.waiting: deque[Job] = deque()
         self._lock = threading.Lock()
         self._stopping = False
         for job in self.jobs:
             if job.finished:
                 self.outcomes[job.path] = Outcome(job, "finished")
-            else:
-                self.waiting.append(job)
+        unfinished = [job for job in self.jobs if job.path not in self.outcomes]
+        self.waiting = deque(groups(unfinished, options or Options(), len(self.slots)))
+        """The runs of each process that is still to be started."""
 
     def run(self, view: View) -> Summary:
         """Train all runs.
@@ -119,7 +128,7 @@ class Queue:
         """Start no more runs, and ask the running ones to save and end."""
         with self._lock:
             self._stopping = True
-            running = list(self.running.values())
+            running = set(self.running.values())
         for supervisor in running:
             supervisor.stop(signal_number)
 
@@ -133,16 +142,18 @@ class Queue:
         return JobStatus("waiting")
 
     def _fill_slot(self, variables: Mapping[str, str]) -> None:
-        """Train one waiting run after another."""
+        """Start one waiting process after another."""
         while True:
             with self._lock:
                 if self._stopping or not self.waiting:
                     return
-                job = self.waiting.popleft()
-                supervisor = self.running[job.path] = Supervisor(job, variables, self.retries)
-            outcome = supervisor.run()
+                jobs = self.waiting.popleft()
+                supervisor = Supervisor(jobs, variables, self.retries)
+                self.running |= {job.path: supervisor for job in jobs}
+            outcomes = supervisor.run()
             with self._lock:
-                self.outcomes[job.path] = outcome
-                del self.running[job.path]
-            if outcome.state == "failed" and self.stop_at_failure:
+                for outcome in outcomes:
+                    self.outcomes[outcome.job.path] = outcome
+                    del self.running[outcome.job.path]
+            if self.stop_at_failure and any(outcome.state == "failed" for outcome in outcomes):
                 self.stop()

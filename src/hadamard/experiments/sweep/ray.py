@@ -1,8 +1,8 @@
-"""The launcher of a Ray cluster: every run is a task, and all machines share the run folders.
+"""The launcher of a Ray cluster, whose machines all share the run folders.
 
-A task trains its run in a separate process, as the queue of one machine does. If its worker or its
-machine dies, Ray starts the task elsewhere. There it waits for a process that may have survived,
-and continues from the last checkpoint.
+A task is a run, or a fleet of runs on one GPU. It trains them in a separate process, as the queue
+of one machine does. If its worker or its machine dies, Ray starts the task elsewhere. There it
+waits for a process that may have survived, and continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
 from hadamard.experiments.sweep.queue import thread_variables
@@ -109,17 +110,19 @@ def _check_cluster(address: str, timeout: float) -> None:
         raise ClusterError(f"no Ray cluster at {address} ({reason}): {advice}")
 
 
-def train_in_task(job_text: str, environment: dict[str, str], retries: int) -> tuple[str, int, str]:
-    """Train a job's run on the machine of this task; returns the fields of its outcome."""
+def train_in_task(
+    job_texts: Sequence[str], environment: dict[str, str], retries: int
+) -> list[tuple[str, int, str]]:
+    """Train runs on the machine of this task; returns the fields of their outcomes."""
     # Ray cancels a task by SIGINT, which background processes of a shell ignore by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    supervisor = Supervisor(job_from_text(job_text), environment, retries)
+    supervisor = Supervisor(list(map(job_from_text, job_texts)), environment, retries)
     try:
-        outcome = supervisor.run()
+        outcomes = supervisor.run()
     except KeyboardInterrupt:  # the task is canceled
         supervisor.stop_and_wait(SAVING_SECONDS)
-        return "interrupted", supervisor.attempt, ""
-    return outcome.state, outcome.attempts, outcome.log_tail
+        return [("interrupted", supervisor.attempt, "")] * len(job_texts)
+    return [(outcome.state, outcome.attempts, outcome.log_tail) for outcome in outcomes]
 
 
 class RayTasks:
@@ -130,17 +133,31 @@ class RayTasks:
 
         self.jobs, self.options = list(jobs), options
         self.outcomes = {job.path: Outcome(job, "finished") for job in self.jobs if job.finished}
-        self.waiting = deque(job for job in self.jobs if job.path not in self.outcomes)
-        self.submitted: dict[Any, Job] = {}
+        gpus = self._gpus_per_task()
+        self.waiting = deque(self._groups(gpus))
+        """The runs of each task that is still to be submitted."""
+        self.submitted: dict[Any, tuple[Job, ...]] = {}
         """By the reference that Ray gave for each task."""
         self.at_once = options.jobs or len(self.waiting)
         self._task = ray.remote(train_in_task).options(
             max_retries=max(options.retries, 1),
             num_cpus=options.threads,
-            num_gpus=self._gpus_per_run(),
+            num_gpus=gpus,
         )
 
-    def _gpus_per_run(self) -> float:
+    def _groups(self, gpus_per_task: float) -> list[tuple[Job, ...]]:
+        """Return the runs of each task: as many tasks as the cluster can train at a time."""
+        import ray
+
+        jobs = [job for job in self.jobs if job.path not in self.outcomes]
+        resources = ray.cluster_resources()
+        tasks = resources.get("CPU", 1) / self.options.threads
+        if gpus_per_task:
+            tasks = min(tasks, resources["GPU"] / gpus_per_task)
+        slots = min(int(tasks), self.options.jobs or len(jobs))
+        return fleets.groups(jobs, self.options, slots, gpus=gpus_per_task > 0)
+
+    def _gpus_per_task(self) -> float:
         import ray
 
         may_use_gpu = any(job.spec.device != "cpu" for job in self.jobs)
@@ -165,26 +182,30 @@ class RayTasks:
             show()
         return summarize(self.jobs, self.outcomes)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, jobs: tuple[Job, ...]) -> None:
         variables = thread_variables(self.options.threads)
-        reference = self._task.remote(job_to_text(job), variables, self.options.retries)
-        self.submitted[reference] = job
+        texts = [job_to_text(job) for job in jobs]
+        reference = self._task.remote(texts, variables, self.options.retries)
+        self.submitted[reference] = jobs
 
     def _collect(self, reference: Any) -> None:
-        """Record the outcome of a task that has ended."""
+        """Record the outcomes of a task that has ended."""
         import ray
 
-        job = self.submitted.pop(reference)
+        jobs = self.submitted.pop(reference)
+        outcomes: list[tuple[Any, int, str]]
         try:
-            state, attempts, tail = ray.get(reference)
+            outcomes = ray.get(reference)
         except ray.exceptions.TaskCancelledError:
-            state, attempts, tail = "interrupted", 0, ""
+            outcomes = [("interrupted", 0, "")] * len(jobs)
         except ray.exceptions.RayError as error:
-            state, attempts = "failed", 0
-            tail = "\n".join(filter(None, [log_tail(job), str(error).strip().splitlines()[-1]]))
-        if job.finished:
-            state = "finished"
-        self.outcomes[job.path] = Outcome(job, state, attempts, tail)
+            reason = str(error).strip().splitlines()[-1]
+            tails = ["\n".join(filter(None, [log_tail(job), reason])) for job in jobs]
+            outcomes = [("failed", 0, tail) for tail in tails]
+        for job, (state, attempts, tail) in zip(jobs, outcomes, strict=True):
+            if job.finished:
+                state = "finished"
+            self.outcomes[job.path] = Outcome(job, state, attempts, tail)
 
     def _stop(self) -> None:
         """Cancel all tasks, and wait until their runs have saved."""
@@ -194,7 +215,7 @@ class RayTasks:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(reference, force=False)
         deadline = time.monotonic() + SAVING_SECONDS
-        paths = [job.path for job in self.submitted.values()]
+        paths = [job.path for jobs in self.submitted.values() for job in jobs]
         while self.submitted and time.monotonic() < deadline:
             ready, _ = ray.wait(list(self.submitted), timeout=0.5)
             for reference in ready:

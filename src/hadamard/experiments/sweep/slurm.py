@@ -1,8 +1,8 @@
-"""The launcher of a Slurm cluster, through submitit: the runs are a job array.
+"""The launcher of a Slurm cluster, through submitit: a job array.
 
-A sweep submits its runs and returns. Launched again, it prints the state of all runs and submits
-those that were interrupted. A job near its time limit, or one that is preempted, saves its run and
-is queued again.
+Each of its jobs trains a run, or a fleet of runs on its GPU. A sweep submits them and returns.
+Launched again, it prints the state of all runs and submits those that were interrupted. A job near
+its time limit, or one that is preempted, saves its runs and is queued again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from hadamard.core.files import RunError, make_folder, read_json, require_folder, write_atomically
 from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary
 from hadamard.experiments.sweep.queue import thread_variables
@@ -41,15 +42,16 @@ _JOB_ID = re.compile(r"\d+(_\d+)?")
 class SlurmTask:
     """The function of a Slurm job; submitit pickles it."""
 
-    def __init__(self, job_text: str, environment: dict[str, str], retries: int) -> None:
-        self.job_text, self.environment, self.retries = job_text, environment, retries
+    def __init__(self, job_texts: Sequence[str], environment: dict[str, str], retries: int) -> None:
+        self.job_texts, self.environment, self.retries = job_texts, environment, retries
         self.supervisor: Supervisor | None = None
 
-    def __call__(self) -> tuple[str, int, str]:
-        """Train the run; returns the fields of its outcome."""
-        self.supervisor = Supervisor(job_from_text(self.job_text), self.environment, self.retries)
-        outcome = self.supervisor.run()
-        return outcome.state, outcome.attempts, outcome.log_tail
+    def __call__(self) -> list[tuple[str, int, str]]:
+        """Train the runs; returns the fields of their outcomes."""
+        jobs = list(map(job_from_text, self.job_texts))
+        self.supervisor = Supervisor(jobs, self.environment, self.retries)
+        outcomes = self.supervisor.run()
+        return [(outcome.state, outcome.attempts, outcome.log_tail) for outcome in outcomes]
 
     def checkpoint(self) -> Any:
         """Save, and return the next job's function; submitit calls this before the time limit."""
@@ -57,7 +59,7 @@ class SlurmTask:
 
         if self.supervisor is not None:
             self.supervisor.stop_and_wait(SAVING_SECONDS)
-        return DelayedSubmission(SlurmTask(self.job_text, self.environment, self.retries))
+        return DelayedSubmission(SlurmTask(self.job_texts, self.environment, self.retries))
 
 
 def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
@@ -77,7 +79,8 @@ def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
         else:
             new.append(job)
     if new:
-        names = submissions.submit(make_executor(submissions.folder, options), new, options)
+        groups = fleets.groups(new, options, slots=1, gpus=options.slurm.gpus > 0)
+        names = submissions.submit(make_executor(submissions.folder, options), groups, options)
         submitted = f"submitted {counted(len(new), 'run')} as {', '.join(names)}"
         print(f"{submitted}; run the same command again to see their states")
     return Summary(
@@ -163,17 +166,18 @@ class Submissions:
             return None
         return str(import_submitit().SlurmJob(folder=self.folder, job_id=job_id).state)
 
-    def submit(self, executor: Any, jobs: Sequence[Job], options: Options) -> list[str]:
-        """Submit runs as one job array, and return Slurm's name of it."""
+    def submit(self, executor: Any, groups: Sequence[Sequence[Job]], options: Options) -> list[str]:
+        """Submit the runs of each job as one job array, and return Slurm's name of it."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         make_folder(self.folder)
         variables = thread_variables(max(options.threads, options.slurm.cpus))
-        tasks = [SlurmTask(job_to_text(job), variables, options.retries) for job in jobs]
+        texts = [[job_to_text(job) for job in jobs] for jobs in groups]
+        tasks = [SlurmTask(text, variables, options.retries) for text in texts]
         try:
             submitted = executor.submit_array(tasks)
         except import_submitit().core.utils.FailedJobError as error:
             raise OSError(f"Slurm did not take the runs: {error}") from error
-        pairs = zip(jobs, submitted, strict=True)
-        ids = {str(job.path): str(slurm_job.job_id) for job, slurm_job in pairs}
+        pairs = zip(groups, submitted, strict=True)
+        ids = {str(job.path): str(slurm_job.job_id) for jobs, slurm_job in pairs for job in jobs}
         write_atomically(self.file, json.dumps({**self.job_ids, **ids}, indent=2) + "\n")
         return sorted({name.partition("_")[0] for name in ids.values()})

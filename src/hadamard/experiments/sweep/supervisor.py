@@ -1,4 +1,4 @@
-"""Start the process of a run, and start it again if it fails."""
+"""Start the process of a run or of a fleet, and start it again if it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
 from hadamard.core.files import RunError, is_file, open_file, require_folder, write_atomically
 from hadamard.core.stopping import INTERRUPTED
@@ -22,7 +24,9 @@ WORKER = "hadamard.experiments.sweep.worker"
 """The module that a run's process executes."""
 PERMANENT = 2
 """Exit code of a worker whose run failed for a reason that every further attempt would meet."""
-LESS_MEMORY = "train fewer runs at once (--jobs) or with a smaller --algo.replay-capacity"
+LESS_MEMORY = (
+    "train fewer runs at once (--jobs, --fleet-size) or with a smaller --algo.replay-capacity"
+)
 """What helps a run that needs more memory than there is."""
 _ATTEMPT = "=== attempt "
 """The beginning of the line that separates attempts in a log."""
@@ -30,58 +34,87 @@ _TAIL_LINES, _TAIL_BYTES = 20, 20_000
 
 
 class Supervisor:
-    """Runs the process of one run, again and again until it finishes or has failed too often."""
+    """Runs the process of some jobs, again and again until they finish or have failed too often.
+
+    One job is a run on its own, several are a fleet, whose output is in the log of the first.
+    """
 
     def __init__(
-        self, job: Job, environment: Mapping[str, str] | None = None, retries: int = RETRIES
+        self,
+        jobs: Sequence[Job],
+        environment: Mapping[str, str] | None = None,
+        retries: int = RETRIES,
     ) -> None:
-        self.job, self.retries = job, retries
+        self.jobs, self.retries = list(jobs), retries
         self.environment = {**os.environ, **(environment or {})}
         self.attempt = 0
+        self.outcomes: dict[Path, Outcome] = {}
         self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()  # a signal handler may call `stop` while it is held
 
-    def run(self) -> Outcome:
-        """Train the run; returns when it has finished, failed or been stopped."""
+    def run(self) -> list[Outcome]:
+        """Train the runs; returns when each has finished, failed or been stopped."""
+        for job in self.jobs:
+            try:
+                _prepare(job)
+            except Exception as error:  # such as a log that is a link
+                self._end(job, "failed", f"{error}")
         try:
-            return self._run_attempts()
-        except Exception as error:  # such as a full disk, or a log that is a link
-            return Outcome(self.job, "failed", self.attempt, f"{error}")
+            self._run_attempts()
+        except Exception as error:  # such as a full disk
+            for job in self._remaining():
+                self._end(job, "failed", f"{error}")
+        return [self.outcomes[job.path] for job in self.jobs]
 
-    def _run_attempts(self) -> Outcome:
-        job = self.job
-        job.path.parent.mkdir(parents=True, exist_ok=True)
-        require_folder(job.path)
-        _remove_failure(job)
+    def _remaining(self) -> list[Job]:
+        return [job for job in self.jobs if job.path not in self.outcomes]
+
+    def _end(
+        self, job: Job, state: Literal["finished", "interrupted", "failed"], log_tail: str = ""
+    ) -> None:
+        self.outcomes[job.path] = Outcome(job, state, self.attempt, log_tail)
+
+    def _run_attempts(self) -> None:
         self.attempt = 1
-        while True:
-            exit_code = self._run_process()
-            if job.finished:
-                return Outcome(job, "finished", self.attempt)
-            if self._stopping:
-                return Outcome(job, "interrupted", self.attempt)
+        while jobs := self._remaining():
+            exit_code = self._run_process(jobs)
+            for job in jobs:
+                if job.finished:
+                    self._end(job, "finished")
+                elif is_file(job.failure):  # the worker has given it up
+                    self._fail(job, PERMANENT, "")
+                elif self._stopping:
+                    self._end(job, "interrupted")
             if exit_code == INTERRUPTED:  # stopped by another process: no failure
                 continue
             if exit_code == PERMANENT or self.attempt > self.retries:
-                break
-            self.attempt += 1
-        tail = "\n".join(filter(None, [log_tail(job), _signal_message(exit_code)]))
-        failure = {"attempts": self.attempt, "exit_code": exit_code, "log": tail}
-        write_atomically(job.failure, json.dumps(failure, indent=2) + "\n")
-        return Outcome(job, "failed", self.attempt, tail)
+                for job in self._remaining():
+                    self._fail(job, exit_code, _output_of_others(job, jobs))
+            elif self._remaining():
+                self.attempt += 1
 
-    def _run_process(self) -> int | None:
-        """Run the process to its end, and return its exit code."""
-        with open_file(self.job.log, "ab") as log:
-            now = time.strftime("%Y-%m-%d %H:%M:%S")
-            log.write(f"{_ATTEMPT}{self.attempt} of {self.retries + 1}, {now}\n".encode())
+    def _fail(self, job: Job, exit_code: int | None, more: str) -> None:
+        """Note beside the folder why a run has failed for good."""
+        tail = "\n".join(filter(None, [log_tail(job), more, _signal_message(exit_code)]))
+        note_failure(job, self.attempt, exit_code, tail)
+        self._end(job, "failed", tail)
+
+    def _run_process(self, jobs: Sequence[Job]) -> int | None:
+        """Run the process of some jobs to its end, and return its exit code."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        heading = f"{_ATTEMPT}{self.attempt} of {self.retries + 1}, {now}\n"
+        first, *others = jobs
+        for job in others:
+            write_log(job, f"{heading}trained together with others, see {first.log}\n")
+        with open_file(first.log, "ab") as log:
+            log.write(heading.encode())
             log.flush()
             with self._lock:
                 if self._stopping:
                     return INTERRUPTED
                 self._process = process = subprocess.Popen(
-                    command(self.job),
+                    command(jobs),
                     env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -106,12 +139,32 @@ class Supervisor:
             self._process.wait(timeout)
 
 
-def _remove_failure(job: Job) -> None:
-    """Remove the note of an earlier failure."""
+def _prepare(job: Job) -> None:
+    """Check a job's files, and remove the note of an earlier failure."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    require_folder(job.path)
+    write_log(job, "")
     if is_file(job.failure):
         job.failure.unlink()
     elif os.path.lexists(job.failure):
         raise RunError(f"{job.failure} is not a regular file: remove it")
+
+
+def write_log(job: Job, text: str) -> None:
+    """Append to a job's log."""
+    with open_file(job.log, "ab") as log:
+        log.write(text.encode())
+
+
+def note_failure(job: Job, attempts: int, exit_code: int | None, log: str) -> None:
+    """Write the file that says why a run has failed for good."""
+    failure = {"attempts": attempts, "exit_code": exit_code, "log": log}
+    write_atomically(job.failure, json.dumps(failure, indent=2) + "\n")
+
+
+def _output_of_others(job: Job, jobs: Sequence[Job]) -> str:
+    """Return the last line of the process's output, if it is in another job's log."""
+    return "" if job is jobs[0] else (log_tail(jobs[0]).splitlines() or [""])[-1]
 
 
 def _signal_message(exit_code: int | None) -> str:
@@ -125,14 +178,15 @@ def _signal_message(exit_code: int | None) -> str:
     return f"the run's process was ended by {name}{hint}"
 
 
-def command(job: Job) -> list[str]:
-    """Return the command of a job's process.
+def command(jobs: Sequence[Job]) -> list[str]:
+    """Return the command of the process that trains these jobs.
 
-    It contains the run folder and this process's number, which tell workers whether the launcher of
-    another worker has died.
+    It contains the run folders and this process's number, which tell workers whether the launcher
+    of another worker has died.
     """
-    folder = str(job.path.resolve())
-    return [sys.executable, "-m", WORKER, folder, job_to_text(job), str(os.getpid())]
+    pairs = [(str(job.path.resolve()), job_to_text(job)) for job in jobs]
+    words = [word for pair in pairs for word in pair]
+    return [sys.executable, "-m", WORKER, *words, str(os.getpid())]
 
 
 def log_tail(job: Job) -> str:

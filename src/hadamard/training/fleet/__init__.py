@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hadamard import envs
 from hadamard.core import discover, machine
@@ -34,21 +34,46 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
 
 def resolved(algorithm: str, spec: RunSpec[Any]) -> RunSpec[Any]:
     """Return a new run's settings with ``train.fleet`` on or off."""
+    on_gpu = spec.train.fleet == "auto" and machine.choose_device(spec.device).type == "cuda"
+    return with_form(spec, "on" if begins_on(algorithm, spec, on_gpu=on_gpu) else "off")
+
+
+def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool) -> bool:
+    """Tell whether a new run is trained in the form of a fleet on such a device."""
     choice = spec.train.fleet
-    reason = obstacle(algorithm, spec) if choice != "off" else ""
+    if choice == "off" or (choice == "auto" and not on_gpu):
+        return False
+    reason = obstacle(algorithm, spec)
     if choice == "on" and reason is not None:
         raise ValueError(f"--train.fleet on is not possible: {reason}. Leave the option out")
-    if choice == "auto":
-        on_gpu = machine.choose_device(spec.device).type == "cuda"
-        choice = "on" if reason is None and on_gpu else "off"
-    return replace(spec, train=replace(spec.train, fleet=choice))
+    return reason is None
 
 
-def grouped(items: Sequence[Item], algorithms: Sequence[str], specs: Sequence[Any]) -> list[list[Item]]:
-    """Divide runs into those that can be trained as one computation, in their order."""
-    groups: dict[str, list[Item]] = {}
-    for item, algorithm, spec in zip(items, algorithms, specs, strict=True):
-        groups.setdefault(_shape(algorithm, spec), []).append(item)
+def with_form(spec: RunSpec[Any], form: Literal["on", "off"]) -> RunSpec[Any]:
+    """Return the settings with ``train.fleet`` on or off."""
+    return replace(spec, train=replace(spec.train, fleet=form))
+
+
+def without(spec: RunSpec[Any]) -> RunSpec[Any]:
+    """Return the settings with ``train.fleet`` off, for ``--no-fleet``."""
+    if spec.train.fleet == "on":
+        raise ValueError("--no-fleet and --train.fleet on contradict each other: leave one out")
+    return with_form(spec, "off")
+
+
+def grouped(
+    items: Sequence[Item],
+    algorithms: Sequence[str],
+    specs: Sequence[RunSpec[Any]],
+    steps: Sequence[int],
+) -> list[list[Item]]:
+    """Divide runs into those that can be trained as one computation, in their order.
+
+    They are those of one shape that have been trained for the same number of steps.
+    """
+    groups: dict[tuple[str, int], list[Item]] = {}
+    for item, algorithm, spec, step in zip(items, algorithms, specs, steps, strict=True):
+        groups.setdefault((_shape(algorithm, spec), step), []).append(item)
     return list(groups.values())
 
 

@@ -1,44 +1,60 @@
 """The loop of a fleet: blocks of steps for all runs at once, then each run's own records.
 
 Each run keeps its folder, streams, diagnoses and checkpoints (its ``Trainer``). What comes due in a
-block (a diagnosis, a checkpoint, a log row) is done at the block's end.
+block (a diagnosis, a checkpoint, a log row) is done at the block's end. A block is recorded while
+the device computes the next one, unless something is due that needs the weights at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from hadamard.core.types import Episode
 from hadamard.envs.tensor_games import StackedGames, TensorGames
 from hadamard.training.fleet.on_policy import OnPolicy
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.fleet.playing import Pending
+from hadamard.training.fleet.replayed import Replayed
+from hadamard.training.trainer import Diverged, Episodes, Interrupted, Trainer
+
+_COMPUTATIONS: dict[str, type[OnPolicy] | type[Replayed]] = {
+    "on_policy": OnPolicy,
+    "replay": Replayed,
+}
+"""By an agent's ``fleet_kind``."""
+
+
+class Block(NamedTuple):
+    """What a block led to, on its way to the host."""
+
+    updates: int
+    ends: Pending
+    """Flags, scores and lengths of the episodes that ended, each (runs, steps, games)."""
+    names: tuple[str, ...]
+    measurements: Pending
+    """(names, runs): of the newest update. The last row says whether the weights are finite."""
 
 
 class Fleet:
-    """Several runs of one shape, trained as one computation."""
+    """Several runs of one shape and at the same step, trained as one computation."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         self.trainers = list(trainers)
         first = self.trainers[0]
-        games = StackedGames([_games(trainer.envs) for trainer in trainers])
-        greedy = None
-        if first.greedy is not None:
-            greedy = StackedGames([_games(t.greedy.envs) for t in trainers if t.greedy])
-        self.num_envs = games.num_envs
-        self.computation = OnPolicy(
-            [trainer.agent for trainer in trainers],
+        games = StackedGames([_games(trainer) for trainer in trainers])
+        self.num_envs = games.sizes[0]
+        agents: list[Any] = [trainer.agent for trainer in trainers]
+        self.computation = _COMPUTATIONS[agents[0].fleet_kind](
+            agents,
             [trainer.spec.seed for trainer in trainers],
             games,
-            greedy,
-            first.device,
             first.spec.train,
         )
-        for trainer, obs in zip(trainers, self.computation.obs, strict=True):
+        for trainer, obs in zip(trainers, self.computation.player.obs, strict=True):
             trainer.pipeline.obs = obs[: self.num_envs]
             if trainer.greedy is not None:
                 trainer.greedy.obs = obs[self.num_envs :]
@@ -52,33 +68,33 @@ class Fleet:
 
         A run that diverges is set aside; the error is raised when the others are done.
         """
-        active = dict(enumerate(self.trainers))
+        active = {
+            index: trainer
+            for index, trainer in enumerate(self.trainers)
+            if trainer.step < trainer.spec.train.horizon
+        }
         diverged: list[str] = []
         try:
+            for trainer in self.trainers:
+                if trainer not in active.values():
+                    trainer.finish()
+            unrecorded: Block | None = None
             while active:
-                for index, trainer in list(active.items()):
-                    if trainer.step >= trainer.spec.train.horizon:
-                        trainer.finish()
-                        del active[index]
-                if not active:
-                    break
-                self.computation.run_block(
-                    [trainer.step for trainer in self.trainers],
-                    [_counters(trainer)["updates"] for trainer in self.trainers],
-                )
+                block = self._queue(active, unrecorded)
+                if unrecorded is not None:
+                    self._record(active, unrecorded, diverged)
+                unrecorded = block
                 yield
-                outcomes = self.computation.outcomes()
-                for index, trainer in list(active.items()):
-                    try:
-                        self._record(index, trainer, *(outcome[index] for outcome in outcomes))
-                    except Diverged as error:
-                        diverged.append(str(error))
-                        trainer.progress.close()
-                        del active[index]
-                if stop_requested():
+                stopping = stop_requested()
+                if stopping or any(self._weights_needed(t) for t in active.values()):
+                    self._record(active, unrecorded, diverged)
+                    unrecorded = None
+                if stopping:
                     for trainer in active.values():
                         trainer.save()
-                    raise Interrupted(*(str(trainer.run.path) for trainer in active.values()))
+                    if active:
+                        paths = (str(trainer.run.path) for trainer in active.values())
+                        raise Interrupted(*paths)
         finally:
             for trainer in self.trainers:
                 trainer.progress.close()
@@ -86,48 +102,79 @@ class Fleet:
         if diverged:
             raise Diverged("\n".join(diverged))
 
-    def _record(
-        self,
-        index: int,
-        trainer: Trainer,
-        ended: NDArray[np.bool_],
-        scores: NDArray[np.float32],
-        lengths: NDArray[np.int32],
-    ) -> None:
-        """Write down what a block of a run led to, and do what came due in it."""
-        block, computation = self.computation, self.computation
-        counters = _counters(trainer)
-        counters["steps"] += block.block
-        counters["updates"] += block.updates
-        obs = computation.rollout["obs"][index].flatten(0, 1)
-        trainer.recent.add(trainer.step, obs, temporary=True)
-        times, places = np.nonzero(ended)
-        steps = trainer.step + (times + 1) * self.num_envs
-        episodes = [
-            (step, Episode(env, score, length))
-            for step, env, score, length in zip(
-                steps.tolist(),
-                places.tolist(),
-                scores[times, places].tolist(),
-                lengths[times, places].tolist(),
-                strict=True,
+    def _queue(self, active: Mapping[int, Trainer], unrecorded: Block | None) -> Block:
+        """Queue the next block of every run."""
+        steps = self.computation.block if unrecorded is not None else 0
+        updates = unrecorded.updates if unrecorded is not None else 0
+        first = next(iter(active.values()))  # all active runs are at the same step
+        step, updates = first.step + steps, _counters(first)["updates"] + updates
+        ends, count = self.computation.queue_block(step, updates)
+        for index, trainer in active.items():
+            if trainer.recent.wants(step, self.computation.block):
+                trainer.recent.add(step, self.computation.recent(index), temporary=True)
+        metrics = self.computation.metrics
+        finite = torch.isfinite(self.computation.stack.matrix).all(1)
+        rows = torch.stack([*(value.float() for value in metrics.values()), finite.float()])
+        return Block(count, ends, tuple(metrics), Pending([rows]))
+
+    def _weights_needed(self, trainer: Trainer) -> bool:
+        """Tell whether a run needs its weights at the end of the block that is not recorded yet."""
+        after = trainer.step + self.computation.block
+        due = trainer.timetable.due(trainer.step, after)
+        ends = after >= trainer.spec.train.horizon
+        return ends or due.evaluation or due.checkpoint or due.diagnosis
+
+    def _record(self, active: dict[int, Trainer], block: Block, diverged: list[str]) -> None:
+        """Write down what a block led to, and do what came due in it."""
+        ends = block.ends.arrays()
+        (measurements,) = block.measurements.arrays()
+        for index, trainer in list(active.items()):
+            counters = _counters(trainer)
+            counters["steps"] += self.computation.block
+            counters["updates"] += block.updates
+            own, greedy = (
+                _episodes(trainer.step, self.num_envs, *(array[index, :, games] for array in ends))
+                for games in (slice(self.num_envs), slice(self.num_envs, None))
             )
-        ]
-        own = [(step, episode) for step, episode in episodes if episode.env < self.num_envs]
-        trainer.record_episodes(own)
-        greedy = [
-            (step, episode._replace(env=episode.env - self.num_envs))
-            for step, episode in episodes
-            if episode.env >= self.num_envs
-        ]
-        trainer.record_greedy(greedy)
-        metrics = {name: value[index] for name, value in computation.metrics.items()}
-        trainer.advance_to(trainer.step + block.block, metrics)
+            trainer.record_episodes(own)
+            trainer.record_greedy(greedy)
+            *values, finite = measurements[:, index].tolist()
+            metrics = dict(zip(block.names, values, strict=True))
+            try:
+                trainer.advance_to(
+                    trainer.step + self.computation.block,
+                    metrics or None,  # no update was made yet
+                    finite_weights=bool(finite),
+                )
+                if trainer.step >= trainer.spec.train.horizon:
+                    trainer.finish()
+                    del active[index]
+            except Diverged as error:
+                diverged.append(str(error))
+                trainer.progress.close()
+                del active[index]
 
 
-def _games(envs: Any) -> TensorGames:
-    assert isinstance(envs, TensorGames)
-    return envs
+def _episodes(
+    start: int,
+    interval: int,
+    ended: NDArray[np.bool_],
+    score: NDArray[np.float32],
+    length: NDArray[np.int32],
+) -> Episodes:
+    """Return the episodes of games (steps, games) that begin at a step."""
+    places, games = np.nonzero(ended)
+    step = start + (places + 1) * interval
+    columns = step, games, score[places, games], length[places, games]
+    return Episodes(*(column.tolist() for column in columns))
+
+
+def _games(trainer: Trainer) -> list[TensorGames]:
+    """Return a run's games: those of training, then those of the greedy policy."""
+    parts = [trainer.envs] if trainer.greedy is None else [trainer.envs, trainer.greedy.envs]
+    games = [part for part in parts if isinstance(part, TensorGames)]
+    assert len(games) == len(parts)
+    return games
 
 
 def _counters(trainer: Trainer) -> Any:

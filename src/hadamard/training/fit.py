@@ -1,0 +1,72 @@
+"""Train the runs of one process to their ends: fleets of one shape, the others in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+from hadamard.core.stopping import stop_signals
+from hadamard.training import fleet
+from hadamard.training.fleet.fleet import Fleet
+from hadamard.training.trainer import Diverged, Interrupted, Trainer
+
+
+class SomeDiverged(Diverged):
+    """Some runs diverged; ``reasons`` has what is known of each, by its folder."""
+
+    def __init__(self, messages: Sequence[str], reasons: Mapping[str, str]) -> None:
+        super().__init__("\n".join(messages))
+        self.reasons = dict(reasons)
+
+
+def _reasons(unit: Trainer | Fleet, message: str) -> dict[str, str]:
+    """Return the lines that name each diverged run's folder; all lines for one without a name."""
+    trainers = unit.trainers if isinstance(unit, Fleet) else [unit]
+    diverged = [trainer.run.path for trainer in trainers if not trainer.summary]
+    lines, reasons = message.splitlines(), {}
+    for path in diverged:
+        own = [line for line in lines if f"{path}/" in line]
+        reasons[str(path)] = "\n".join(own or lines)
+    return reasons
+
+
+def fit(trainers: Sequence[Trainer]) -> None:
+    """Run the trainers in turns to their end, or until a signal asks to stop.
+
+    Those of one shape are trained as one computation, if their settings say so. If a run diverges,
+    the others go on; the error is raised when they are done.
+    """
+    stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
+    groups = fleet.grouped(
+        stacked,
+        [t.algorithm for t in stacked],
+        [t.spec for t in stacked],
+        [t.step for t in stacked],
+    )
+    alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
+    units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
+    several = len(units) > 1
+    interrupted: set[str] = set()
+    messages: list[str] = []
+    reasons: dict[str, str] = {}
+    with stop_signals() as stop_requested:
+        loops = {unit: unit.loop(stop_requested) for unit in units}
+        while loops:
+            for unit, loop in list(loops.items()):
+                try:
+                    with unit.cuda_stream() if several else nullcontext():
+                        next(loop)
+                    continue
+                except StopIteration:
+                    pass
+                except Interrupted as stopped:
+                    interrupted.update(stopped.args)
+                except Diverged as error:
+                    messages.append(str(error))
+                    reasons |= _reasons(unit, str(error))
+                del loops[unit]
+    if messages:
+        raise SomeDiverged(messages, reasons)
+    if interrupted:
+        paths = [str(trainer.run.path) for trainer in trainers]
+        raise Interrupted(*(path for path in paths if path in interrupted))
