@@ -45,7 +45,7 @@ from matplotlib.figure import Figure
 from candidates import COMPARED, Alone, PeerFailure, Updates, measure_waiting, peer
 from hadamard import envs
 from hadamard.core.config import overridden
-from hadamard.envs.common import usable_cores
+from hadamard.core.cores import usable_cores
 from hadamard.experiments.bench import PARTS, VARIANTS, TimedTraining, Timing, variant_training
 from hadamard.training.setup import make_agent
 from timing import machine, print_kernels

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from candidates import Alone
+from hadamard.core.cores import usable_cores
 from hadamard.envs import atari
-from hadamard.envs.common import usable_cores
 from timing import machine
 
 

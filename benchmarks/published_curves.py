@@ -26,12 +26,12 @@ Curves = dict[str, dict[int, list[float]]]
 
 def published(path: Path) -> Curves:
     """Return the published returns of all seeds by task and step."""
-    found: Curves = defaultdict(lambda: defaultdict(list))
+    curves: Curves = defaultdict(lambda: defaultdict(list))
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             task = row["task"].removesuffix("-v0").replace("_", "-")
-            found[task][int(row["env_step"])].append(float(row["mean_return"]))
-    return found
+            curves[task][int(row["env_step"])].append(float(row["mean_return"]))
+    return curves
 
 
 def evaluations(run: RunData, per_step: int) -> dict[int, float]:

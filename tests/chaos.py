@@ -286,12 +286,12 @@ def is_edited(path: Path, before: Path) -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Return a process and all that it started."""
-    found = [pid]
-    for process in found:
+    processes = [pid]
+    for process in processes:
         with suppress(OSError):
             children = Path(f"/proc/{process}/task/{process}/children").read_text()
-            found += map(int, children.split())
-    return found
+            processes += map(int, children.split())
+    return processes
 
 
 class Chaos:

@@ -75,7 +75,7 @@ MAY_IMPORT = {
     "nets": ("core", "compute", "learning", "layers"),
     "plasticity": ("core", "compute", "nets"),
     "algos": ("core", "compute", "learning", "nets"),
-    "envs": ("core.types",),
+    "envs": ("core.cores", "core.counter", "core.discover", "core.types"),
     "training": ("core", "compute", "envs", "health", "nets", "plasticity"),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),

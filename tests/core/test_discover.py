@@ -1,4 +1,4 @@
-"""Modules are found by name, and unknown names get the nearest ones."""
+"""Modules are found by name, and unknown names list the nearest ones."""
 
 from __future__ import annotations
 

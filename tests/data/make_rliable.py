@@ -33,7 +33,7 @@ TAUS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0]
 def scores() -> dict[str, Any]:
     """Make score matrices, (runs, tasks) as rliable has them, with few digits to be readable."""
     rng = np.random.default_rng(2021)
-    made = {
+    samples = {
         # As Atari: 51 games of 5 seeds, skewed, a few games far above the others.
         "atari": rng.lognormal(rng.normal(0, 1.2, 51), 0.3, (5, 51)) - 0.2,
         "spread": rng.gamma(2.0, rng.uniform(0.2, 1.0, 8), (10, 8)),
@@ -42,7 +42,7 @@ def scores() -> dict[str, Any]:
         "ties": rng.integers(-1, 3, (5, 6)).astype(float),
         "ties_rival": rng.integers(-1, 3, (5, 6)).astype(float),
     }
-    return {name: np.round(matrix, 3) for name, matrix in made.items()}
+    return {name: np.round(matrix, 3) for name, matrix in samples.items()}
 
 
 def interval(matrices: Any, function: Any) -> tuple[Any, Any]:
@@ -54,9 +54,9 @@ def interval(matrices: Any, function: Any) -> tuple[Any, Any]:
 
 def main() -> None:
     """Run rliable on everything and write the file."""
-    made = scores()
+    samples = scores()
     aggregates = {}
-    for name, matrix in made.items():
+    for name, matrix in samples.items():
         values, bounds = interval(
             matrix, lambda x: np.array([function(x) for function in AGGREGATES.values()])
         )
@@ -67,20 +67,21 @@ def main() -> None:
     improvements = []
     for x, y in PAIRS:
         (value,), ((low,), (high,)) = interval(
-            [made[x], made[y]], lambda a, b: np.array([metrics.probability_of_improvement(a, b)])
+            [samples[x], samples[y]],
+            lambda a, b: np.array([metrics.probability_of_improvement(a, b)]),
         )
         improvements.append({"x": x, "y": y, "value": value, "low": low, "high": high})
     np.random.seed(1)  # noqa: NPY002
     profiles, bands = library.create_performance_profile(
-        {"spread": made["spread"]}, np.array(TAUS), reps=REPS
+        {"spread": samples["spread"]}, np.array(TAUS), reps=REPS
     )
     packages = ("rliable", "arch", "numpy", "scipy", "pandas")
     versions = {name: metadata.version(name) for name in packages}
-    found = {
+    reference = {
         "made_by": "tests/data/make_rliable.py, which says how",
         "versions": {"python": platform.python_version(), **versions},
         "reps": REPS,
-        "scores": {name: matrix.tolist() for name, matrix in made.items()},
+        "scores": {name: matrix.tolist() for name, matrix in samples.items()},
         "aggregates": aggregates,
         "probability_of_improvement": improvements,
         "performance_profile": {
@@ -91,7 +92,7 @@ def main() -> None:
             "high": bands["spread"][1].tolist(),
         },
     }
-    Path(__file__).with_name("rliable.json").write_text(json.dumps(found) + "\n")
+    Path(__file__).with_name("rliable.json").write_text(json.dumps(reference) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -59,11 +60,12 @@ def script(word: str) -> Path | None:
 
 
 class Help:
-    """The options of our commands, read from their help."""
+    """The options of our commands, read from their help; each is asked for once."""
+
+    known: ClassVar[dict[tuple[str, ...], set[str]]] = {}
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self.known: dict[tuple[str, ...], set[str]] = {}
 
     def of(self, *words: str) -> set[str]:
         """The options of a command."""
@@ -73,7 +75,7 @@ class Help:
             self.known[words] = set(re.findall(r"--?[a-z][\w.-]*", answer.out))
         return self.known[words]
 
-    def of_training(self) -> set[str]:
+    def training_options(self) -> set[str]:
         """The options of all algorithms and remedies."""
         remedies = ",".join(discover.names(discover.REMEDIES))
         every = [self.of("train", algorithm, "--remedy", remedies) for algorithm in ALGORITHMS]
@@ -96,7 +98,7 @@ def test_commands_of_ours_have_these_options(page: Path, help_of: Help) -> None:
         subject, *rest = words
         assert subject in ours, words
         if subject == "train":
-            known = help_of.of_training()
+            known = help_of.training_options()
             algorithm = rest[0] if rest else ""
             if algorithm in ALGORITHMS:
                 known = help_of.of("train", algorithm)
@@ -105,7 +107,7 @@ def test_commands_of_ours_have_these_options(page: Path, help_of: Help) -> None:
             known = help_of.of(subject)
         before, _, after = " ".join(rest).partition(" -- ")
         assert options(before.split()) <= known, words
-        assert options(after.split()) <= help_of.of_training(), words
+        assert options(after.split()) <= help_of.training_options(), words
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=name)
@@ -115,7 +117,7 @@ def test_options_named_alone_are_known(page: Path, help_of: Help) -> None:
     if not named:
         return
     overview = help_of.command("--help").out
-    known = help_of.of_training() | FOREIGN
+    known = help_of.training_options() | FOREIGN
     for subject in re.findall(r"^  (\w+)  ", overview, re.M):
         known |= help_of.of(subject)
     for folder in ("benchmarks", "examples"):

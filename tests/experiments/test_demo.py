@@ -47,19 +47,21 @@ def test_the_demo_trains_both_and_writes_the_page(demo: tuple[Path, str]) -> Non
 def test_finished_runs_of_the_demo_are_not_trained_again(demo: tuple[Path, str]) -> None:
     folder, _ = demo
     before = {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/*.jsonl")}
-    process = hadamard("demo", "--output", str(folder), "--steps", "6000", "--seeds", "1")
-    assert process.returncode == 0, process.stderr
+    assert main(["demo", "--output", str(folder), "--steps", "6000", "--seeds", "1"]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_a_failed_run_of_the_demo_is_reported(demo: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_failed_run_of_the_demo_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "runs" / "dqn_minatar-breakout_plain_seed0"
     run.mkdir(parents=True)
     (run / "unrelated.txt").write_text("not a run")
-    process = hadamard("demo", "--output", str(tmp_path), "--steps", "6000", "--seeds", "1")
-    assert process.returncode == 2
-    assert "the demo's run tanh, seed 0 failed" in process.stderr
-    assert "exists and is not a run" in process.stderr
+    words = ["--output", str(tmp_path), "--steps", "6000", "--seeds", "1", "--jobs", "1"]
+    assert main(["demo", *words]) == 2
+    error = capsys.readouterr().err
+    assert "the demo's run tanh, seed 0 failed" in error
+    assert "exists and is not a run" in error
 
 
 @pytest.mark.parametrize(

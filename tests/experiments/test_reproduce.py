@@ -12,7 +12,7 @@ import pytest
 from hadamard import cli, envs
 from hadamard.core.config import flattened, overridden, to_dict
 from hadamard.core.run import Run
-from hadamard.experiments import estimate, paper, reproduce
+from hadamard.experiments import cost, paper, reproduce
 from hadamard.experiments.grid import Job
 from hadamard.experiments.paper import EXPERIMENTS
 
@@ -78,7 +78,7 @@ def test_missing_suites_are_reported_before_anything_runs(
 def test_a_dry_run_measures_once_and_starts_nothing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "MEASURED_SECONDS", 0.2)
+    monkeypatch.setattr(cost, "MEASURED_SECONDS", 0.2)
     words = ("fig-kde", "fig-hidden-bias", "--folder", tmp_path, "--dry-run", "--jobs", "2")
     code, out, err = command(*words)
     assert code == 0

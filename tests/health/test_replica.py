@@ -63,7 +63,7 @@ class Outer:
 AGENT = Agent()
 
 
-def of_a_global(x: Tensor) -> Tensor:
+def called_through_a_global(x: Tensor) -> Tensor:
     out: Tensor = AGENT(x)
     return out
 
@@ -75,8 +75,8 @@ WAYS: dict[str, Callable[[Agent], Any]] = {
     "closure": lambda agent: lambda x: agent(x),
     "default": lambda agent: lambda x, agent=agent: agent(x),
     "keyword default": lambda agent: lambda x, *, agent=agent: agent(x),
-    "global": lambda agent: of_a_global,
-    "global of a global": lambda agent: lambda x: of_a_global(x),
+    "global": lambda agent: called_through_a_global,
+    "global of a global": lambda agent: lambda x: called_through_a_global(x),
     "object": lambda agent: Owner(agent).value,
     "object in an object": lambda agent: Outer(agent).value,
     "module around it": lambda agent: nn.Sequential(nn.Sequential(agent)),

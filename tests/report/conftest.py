@@ -10,9 +10,9 @@ from tests.support.report import SEEDS, TASKS, VARIANTS, score_of
 from tests.support.runs import measured, write_run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three tasks, three variants, four seeds; scores rise to `score_of`."""
+    """Three tasks, three variants, four seeds; scores rise to `score_of`. Only read."""
     folder = tmp_path_factory.mktemp("runs")
     for task, env in enumerate(TASKS):
         for variant, (layer, activation) in enumerate(VARIANTS.values()):

@@ -22,12 +22,20 @@ SMALL = {
 
 OWN = {
     "dqn": {"--algo.learning-starts": 40, "--algo.replay-capacity": 200},
-    "mrq": {"--env": "probe/track", "--algo.random-steps": 200, "--algo.hidden-width": 8},
+    "mrq": {
+        "--env": "probe/track",
+        "--algo.random-steps": 200,
+        "--algo.hidden-width": 8,
+        "--algo.batch-size": 16,
+        "--algo.target-period": 50,
+        "--train.eval-workers": 0,
+    },
     "ppo": {"--algo.num-envs": 2, "--algo.rollout-steps": 16},
     "pqn": {"--algo.num-envs": 4, "--algo.rollout-steps": 4, "--algo.minibatches": 2},
     "simbav2": {
         "--env": "probe/track",
         "--algo.learning-starts": 100,
+        "--algo.updates-per-step": 1,
         "--algo.actor-width": 8,
         "--algo.batch-size": 16,
         "--algo.critic-blocks": 1,

@@ -62,6 +62,7 @@ OWN: dict[str, dict[str, Any]] = {
     "simbav2": {
         "--algo.num-envs": 4,
         "--algo.learning-starts": 100,
+        "--algo.updates-per-step": 1,
         "--algo.batch-size": 16,
         "--algo.replay-capacity": 160,
         "--algo.actor-width": 8,
@@ -73,10 +74,12 @@ OWN: dict[str, dict[str, Any]] = {
         "--algo.random-steps": 100,
         "--algo.batch-size": 8,
         "--algo.target-period": 35,
+        "--algo.encoder-horizon": 3,
         "--algo.replay-capacity": 150,
         "--algo.hidden-width": 16,
         "--train.eval-every": 170,
         "--train.eval-episodes": 4,
+        "--train.eval-workers": 0,
     },
 }
 

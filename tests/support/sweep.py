@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 SCRIPTED = ROOT / "tests" / "support" / "scripted"
 """The folder that makes runs follow scripts, where it is on PYTHONPATH."""
 STREAMS = ("episodes", "train", "eval", "health", "kde")
-STEPS = 2_000
+STEPS = 700
 
 # A row every 50 steps, a checkpoint every 110.
 SMALL = {

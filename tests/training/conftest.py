@@ -21,9 +21,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Uninterrupted runs, each trained once."""
+    """Uninterrupted runs, each trained once and only read."""
     runs: dict[str, Path] = {}
 
     def get(algorithm: str) -> Path:

@@ -46,7 +46,7 @@ def break_batch(patch: pytest.MonkeyPatch, number: int, fault: Fault, at: int) -
     batches: list[ProbeEnvs] = []
     steps = 0
 
-    def made(self: ProbeEnvs, *arguments: object) -> None:
+    def counted(self: ProbeEnvs, *arguments: object) -> None:
         make(self, *arguments)  # type: ignore[arg-type]
         batches.append(self)
 
@@ -56,7 +56,7 @@ def break_batch(patch: pytest.MonkeyPatch, number: int, fault: Fault, at: int) -
         steps += self is batches[number]
         return fault(step) if self is batches[number] and steps == at else step
 
-    patch.setattr(ProbeEnvs, "__init__", made)
+    patch.setattr(ProbeEnvs, "__init__", counted)
     patch.setattr(ProbeEnvs, "receive", received)
 
 

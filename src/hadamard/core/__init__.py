@@ -1,1 +1,1 @@
-"""What every algorithm and every environment shares: types, run folders, buffers, returns."""
+"""The contracts: types, settings, identity, run folders, checkpoints, random numbers."""

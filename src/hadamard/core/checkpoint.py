@@ -69,7 +69,7 @@ def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None 
     folder.parent.mkdir(parents=True, exist_ok=True)
     files.make_folder(folder)
     record.remove_unfinished(folder)
-    made = record.own(folder)
+    listed = record.own(folder)
     state = {}
     for name, part in parts.items():
         if hasattr(part, "save_increment"):
@@ -80,8 +80,8 @@ def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None 
     tensors: dict[str, Tensor] = {}
     plain = {"step": step, "parts": _encode(state, "", tensors)}
     final = folder / record.name_of(step)
-    begun = [*made.begun, *([] if final.name in made.saved else [final.name])]
-    record.write(folder, made._replace(begun=begun))
+    begun = [*listed.begun, *([] if final.name in listed.saved else [final.name])]
+    record.write(folder, listed._replace(begun=begun))
     temporary = folder / files.unfinished_name(final.name)
     temporary.mkdir()
     digests = {
@@ -92,18 +92,18 @@ def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None 
     manifest = {"files": digests, "settings": about.settings, "streams": about.extents}
     _write_json(temporary / "manifest.json", {**manifest, "checksum": files.checksum_of(manifest)})
     files.sync_folder(temporary)
-    _make_room(final, made)
+    _make_room(final, listed)
     os.replace(temporary, final)
     files.sync_folder(folder)
     _remove_others(folder, final, parts)
     return final
 
 
-def _make_room(final: Path, made: record.Record) -> None:
-    """Remove our checkpoint of the same step; move what else has its name out of the way."""
+def _make_room(final: Path, listed: record.Record) -> None:
+    """Remove our checkpoint of the same step; rename anything else that has its name."""
     if not os.path.lexists(final):
         return
-    if final.name in (*made.saved, *made.begun) and files.is_folder(final):
+    if final.name in (*listed.saved, *listed.begun) and files.is_folder(final):
         shutil.rmtree(final)
         return
     aside = final.with_name(f"{final.name}-moved-{secrets.token_hex(4)}")
@@ -113,8 +113,9 @@ def _make_room(final: Path, made: record.Record) -> None:
 
 def _remove_others(folder: Path, final: Path, parts: Mapping[str, Any]) -> None:
     """Remove our checkpoints but the newest two up to ``final``, and what only they needed."""
-    made = record.own(folder)
-    ours = [path for path in record.checkpoints(folder) if path.name in (*made.saved, *made.begun)]
+    listed = record.own(folder)
+    names = {*listed.saved, *listed.begun}
+    ours = [path for path in record.checkpoints(folder) if path.name in names]
     # Checkpoints of later steps are damaged ones, from which the run fell back.
     kept = [path for path in ours if path.name <= final.name][:KEPT]
     record.remove(path for path in ours if path not in kept)

@@ -17,7 +17,7 @@ ALGORITHMS, REMEDIES = "hadamard.algos", "hadamard.plasticity"
 
 
 def names(package: str) -> tuple[str, ...]:
-    """Return the names of a package's modules; those that begin with _ are its own business.
+    """Return the names of a package's modules; those that begin with _ are private.
 
     Examples:
         >>> names("hadamard.algos")

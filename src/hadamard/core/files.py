@@ -82,7 +82,7 @@ def _kind(path: Path) -> int | None:
 
 
 def require_folder(path: Path) -> None:
-    """Refuse what is no real folder; nothing at all is fine."""
+    """Refuse a path that exists and is not a real folder."""
     if os.path.lexists(path) and not is_folder(path):
         what = "a link" if path.is_symlink() else "not a folder"
         raise RunError(f"{path} is {what}: a run folder must hold a real folder there; replace it")
@@ -126,7 +126,7 @@ _TOO_DEEP = "its values are nested too deeply"
 
 
 def _require_shallow(value: Any) -> None:
-    """Refuse a nesting that functions which call themselves would stumble over."""
+    """Refuse values nested so deeply that recursive functions would fail."""
     level = [value]
     for _ in range(_DEEPEST):
         level = [

@@ -50,12 +50,12 @@ def filled(remedy: str, settings: Settings) -> dict[str, dict[str, Any]]:
         >>> filled("redo", {"redo": {"tau": 0.1}})
         {'redo': {'tau': 0.1, 'period': 1000}}
     """
-    found = configs(remedy, settings)
-    return {name: dataclasses.asdict(config) for name, config in found.items()}
+    chosen_configs = configs(remedy, settings)
+    return {name: dataclasses.asdict(config) for name, config in chosen_configs.items()}
 
 
 def not_chosen(name: str, setting: str) -> str:
-    """Say that a setting is of a remedy that is not chosen."""
+    """Return the error for a setting whose remedy is not chosen."""
     return (
         f"--{name}.{setting.replace('_', '-')} is a setting of the remedy {name}, which is not "
         f"chosen: add --remedy {name}, or leave the setting out"

@@ -182,7 +182,7 @@ def names_of(module: str) -> Callable[[str], Any]:
 
 
 def _remedy(switch: str, value: Any) -> Any:
-    """Return the setting ``remedy`` for a switch; of no bool, the value, which checks refuse."""
+    """Return the setting ``remedy`` for a switch; a value that is no bool is left to the checks."""
     if not isinstance(value, bool):
         return value
     return SWITCHES[switch] if value else "none"

@@ -19,15 +19,12 @@ import fcntl
 import json
 import math
 import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from hadamard.core import files, identity, record, renamed, streams
+from hadamard.core import files, identity, provenance, record, renamed, streams
 from hadamard.core.config import flattened
 from hadamard.core.files import RunError as RunError
 from hadamard.core.streams import Extent, Stream
@@ -46,16 +43,6 @@ of LayerNorm is 1e-6; episodes begin as in the public baselines; PQN is scored b
 FORMAT = 2
 """Version of the weights' layout in checkpoints. Format 1 flattened images channel by channel."""
 STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
-_PACKAGES = (
-    "hadamard-rl",
-    "torch",
-    "numpy",
-    "minatar",
-    "ale-py",
-    "gymnasium",
-    "mujoco",
-    "dm_control",
-)
 
 
 class InUse(RunError):
@@ -90,7 +77,7 @@ class Run:
         # Before config.json: a run without a record of its checkpoints has lost them.
         record.begin(run.checkpoints)
         full = {**config, "protocol": PROTOCOL, "format": FORMAT}
-        full |= {"versions": _versions(), "commit": _commit()}
+        full |= {"versions": provenance.versions(), "commit": provenance.commit()}
         run._record(full)
         return run
 
@@ -216,7 +203,7 @@ class Run:
         files.write_atomically(self.path / "DONE", _json(ending))
 
     def losses(self) -> list[str]:
-        """Say what a finished run's streams lack of the rows that they had at its end."""
+        """Say which rows a finished run's streams have lost since its end."""
         return self.problems(self.ending()[1])
 
     def lock(self) -> None:
@@ -387,46 +374,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _commit() -> str | None:
-    """Return the commit of the source tree this package runs from, None when it is installed.
-
-    It ends in -dirty if tracked files have changed. The variable HADAMARD_COMMIT names the commit
-    of a source tree that was copied without its history.
-    """
-    if named := os.environ.get("HADAMARD_COMMIT"):
-        return named
-    source = Path(__file__).parents[3]
-    if not (source / ".git").exists():
-        return None
-    try:
-        described = subprocess.run(
-            [
-                "git",
-                "-C",
-                str(source),
-                "describe",
-                "--always",
-                "--abbrev=40",
-                "--dirty",
-                "--exclude=*",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return described.stdout.strip() or None

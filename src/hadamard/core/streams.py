@@ -138,7 +138,7 @@ def keep(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
 
 
 def _own_file(path: Path) -> None:
-    """Replace a file that has another name elsewhere by a copy, so that only ours changes."""
+    """Replace a hard-linked file by a copy, so that only ours changes."""
     with files.open_file(path) as file:
         if os.fstat(file.fileno()).st_nlink == 1:
             return

@@ -33,6 +33,7 @@ Examples:
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -42,9 +43,10 @@ from typing import Any
 
 import torch
 
+from hadamard.core.cores import usable_cores
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
-from hadamard.envs.common import environment_seeds, usable_cores
+from hadamard.envs.common import environment_seeds
 from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
@@ -74,11 +76,19 @@ def suites() -> dict[str, str]:
     for info in pkgutil.iter_modules(__path__):
         if info.ispkg:
             continue
-        tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
-            first_line = (ast.get_docstring(tree) or "").partition("\n")[0]
-            descriptions[_normalized(info.name)] = first_line
+        description = _described(Path(__path__[0], f"{info.name}.py"))
+        if description is not None:
+            descriptions[_normalized(info.name)] = description
     return descriptions
+
+
+@functools.cache
+def _described(path: Path) -> str | None:
+    """Return the first line of a suite's file, None of another file's; each is parsed once."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
+        return None
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def _normalized(name: str) -> str:
@@ -88,11 +98,12 @@ def _normalized(name: str) -> str:
 
 def _import_suite(suite: str) -> Any:
     """Import a suite."""
-    known = suites()
     name = _normalized(suite)
-    if name not in known:
-        raise ValueError(unknown("suite", name, known))
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    module = name.replace("-", "_")
+    path = Path(__path__[0], f"{module}.py")
+    if not (module.isidentifier() and path.is_file() and _described(path) is not None):
+        raise ValueError(unknown("suite", name, suites()))
+    return importlib.import_module(f"{__name__}.{module}")
 
 
 def missing(suite: str) -> tuple[str, ...]:

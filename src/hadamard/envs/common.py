@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,13 +58,6 @@ def check_task(suite: str, task: str, tasks: tuple[str, ...]) -> None:
     """Refuse a task that the suite does not have."""
     if task not in tasks:
         raise ValueError(f"{suite} has no task {task!r}; it has: {', '.join(tasks)}")
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def check_num_envs(num_envs: int) -> None:

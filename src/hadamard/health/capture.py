@@ -195,13 +195,13 @@ class _RandomDraws(TorchDispatchMode):
     """Notices operations of this thread that draw from the global random state."""
 
     supports_higher_order_operators = True
-    found = False
+    any_seen = False
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
-            self.found = True
+            self.any_seen = True
         return func(*args, **(kwargs or {}))
 
 
@@ -220,7 +220,7 @@ def _random_state_restored(model: nn.Module) -> Iterator[None]:
         with draws:
             yield
     finally:
-        if draws.found:
+        if draws.any_seen:
             torch.set_rng_state(cpu_state)
             for gpu, state in gpu_states.items():
                 torch.cuda.set_rng_state(state, gpu)

@@ -157,7 +157,7 @@ class Replica:
         if (
             type(attributes) is not dict
             or isinstance(value, type | ModuleType | Tensor)
-            or hasattr(type(value), "__del__")  # a copy's end would release what is shared
+            or hasattr(type(value), "__del__")  # deleting a copy would release what is shared
             or (depth == 0 and not is_module)
         ):
             return value

@@ -34,7 +34,7 @@ from tests.support.sweep import (
 
 
 def test_a_later_end_continues_a_finished_run(tmp_path: Path, undisturbed: Job) -> None:
-    early, later, full = (small_job(tmp_path, train__until=end) for end in (500, 1_200, 0))
+    early, later, full = (small_job(tmp_path, train__until=end) for end in (250, 450, 0))
     assert launch([early], Options(jobs=1)).finished == (early,)
     assert [run_state(job) for job in (early, later, full)] == [
         "finished", "interrupted", "interrupted"
@@ -42,7 +42,7 @@ def test_a_later_end_continues_a_finished_run(tmp_path: Path, undisturbed: Job) 
     assert launch([later], Options(jobs=1)).finished == (later,)
     done = Run(later.path).done
     assert done is not None
-    assert done["steps"] == 1_200
+    assert done["steps"] == 450
     assert run_state(early) == "finished"
     assert launch([full], Options(jobs=1)).finished == (full,)
     assert stream_contents(full.path) == stream_contents(undisturbed.path)

@@ -1,4 +1,4 @@
-"""The fields of a JSON object that nobody vouches for: every value is checked as it is read."""
+"""The fields of an untrusted JSON object: every value is checked as it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record, which nobody vouches for, as a run: every field is checked."""
+"""An untrusted record as a run: every field is checked."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def _scores(
     finals: dict[ScoreKind, float] = {}
     kinds = [kind for kind in SCORES if kind in fields or kind == "training"]
     for kind in kinds:
-        of_kind = fields.fields(kind)
-        values = of_kind.numbers("values")
+        recorded = fields.fields(kind)
+        values = recorded.numbers("values")
         evaluated = kind == "evaluation"
-        steps = of_kind.steps("steps") if evaluated else places(spec["train.steps"], PLACES)
+        steps = recorded.steps("steps") if evaluated else places(spec["train.steps"], PLACES)
         if len(values) > len(steps) or (evaluated and len(values) < len(steps)):
             raise WrongField(f"scores.{kind} has {len(values)} values for {len(steps)} steps")
         scores[kind] = Series(steps[: len(values)], values)
-        finals[kind] = of_kind.number("final")
+        finals[kind] = recorded.number("final")
     return scores, finals
 
 

@@ -1,4 +1,4 @@
-"""Numbers of files that nobody vouches for: which are usable, and how they are shortened."""
+"""Numbers from untrusted files: which are usable, and how they are shortened."""
 
 from __future__ import annotations
 

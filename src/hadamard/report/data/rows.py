@@ -174,7 +174,7 @@ def _parsed(path: Path, data: bytes) -> Rows:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a row, which has a step; None if it is none."""
+    """Return the row in a line, which must have a step; None if there is none."""
     try:
         row = json.loads(line)
     except ValueError:

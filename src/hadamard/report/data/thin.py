@@ -126,7 +126,7 @@ def _losses(run: Run) -> list[str]:
 
 
 def _check_small(path: Path) -> None:
-    """Refuse a file that is no plain one, or much larger than such files are."""
+    """Refuse anything but a regular file, and one much larger than such files are."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise RunError(f"{path} is a link or no plain file, which is not followed: copy it here")

@@ -70,7 +70,7 @@ def _draw_by_index(index: int) -> str | Failure:
 def _draw(picture: Picture) -> str | Failure:
     try:
         return write_figure(picture.draw(), picture.path)
-    except ImportError:  # what is not installed is the reader's to install
+    except ImportError:  # the user must install what is missing
         raise
     except Exception as error:
         return Failure(reason(error))

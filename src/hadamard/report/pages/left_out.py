@@ -36,7 +36,7 @@ class Omissions:
         """Return the HTML of a part of a page, or the note that it could not be made."""
         try:
             return make()
-        except ImportError:  # what is not installed is the reader's to install
+        except ImportError:  # the user must install what is missing
             raise
         except Exception as error:
             return self.failed(part, reason(error))

@@ -1,4 +1,4 @@
-"""Where pages go: refused before any work if nothing can or should be written there."""
+"""Where pages are written; a path that cannot be used is refused before any work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OutputError(ValueError):
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Refuse a path at which neither a page (.html) nor, of any other name, a folder can be."""
+    """Refuse a path where no page (.html) or, under any other name, no folder can be made."""
     check_page(path) if Path(path).suffix == ".html" else check_folder(path)
 
 

@@ -1,4 +1,4 @@
-"""Runs whose names are safe on a page, whatever the files say that they were read from."""
+"""Runs whose names are safe on a page, whatever their files contain."""
 
 from __future__ import annotations
 

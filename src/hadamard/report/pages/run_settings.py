@@ -27,10 +27,10 @@ DefaultOf = Callable[[str, str], Mapping[str, Any]]
 def default_settings(
     default_of: DefaultOf | None, algorithm: str, env: str
 ) -> Mapping[str, Any] | None:
-    """Return the default spec; None if there is none, as of an algorithm that is not known here."""
+    """Return the default spec; None if there is none, as for an unknown algorithm."""
     try:
         return default_of(algorithm, env) if default_of else None
-    except Exception:  # whatever a strange name leads to: commands then have all settings
+    except Exception:  # an unknown name may fail in any way; commands then have all settings
         return None
 
 

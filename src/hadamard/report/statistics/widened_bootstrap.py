@@ -69,15 +69,15 @@ def difference_bands(
     positions = _resampled_positions(layouts, rng, resamples)
     values = [compute(side, layout) for side, layout in zip(sides, layouts, strict=True)]
     draws = [
-        compute(side[..., drawn], layout)
-        for side, layout, drawn in zip(sides, layouts, positions, strict=True)
+        compute(side[..., position], layout)
+        for side, layout, position in zip(sides, layouts, positions, strict=True)
     ]
     # Draws are widened before they are compared: a percentage then never has another sign than
     # the difference in points, and the baseline's own uncertainty is widened with it.
     factor = _widening(sides, layouts)
     draws = [
-        value[..., None] + factor[..., None] * (drawn - value[..., None])
-        for value, drawn in zip(values, draws, strict=True)
+        value[..., None] + factor[..., None] * (draw - value[..., None])
+        for value, draw in zip(values, draws, strict=True)
     ]
     value, lows = values[0], draws[0]
     if len(sides) == 2:
@@ -123,10 +123,10 @@ def _widening(sides: Sequence[FloatArray], layouts: Sequence[RunLayout]) -> Floa
 
     NaN where a variance is unknown because a task has one seed.
     """
-    normal = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    normal_quantile = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     tasks = len(layouts[0].counts)
     if tasks >= TASKS_TO_RESAMPLE:
-        return np.asarray(student_t(tasks - 1) / normal * math.sqrt(tasks / (tasks - 1)))
+        return np.asarray(student_t(tasks - 1) / normal_quantile * math.sqrt(tasks / (tasks - 1)))
     counts = np.stack([layout.counts for layout in layouts])
     if counts.min() < 2:
         return np.asarray(math.nan)
@@ -143,7 +143,7 @@ def _widening(sides: Sequence[FloatArray], layouts: Sequence[RunLayout]) -> Floa
     bootstrap_variance = (parts * (counts - 1) / counts).sum(axis=(-2, -1))
     whole_freedom = np.floor(freedom + 1e-9).astype(int)
     t = np.array([math.nan, *(student_t(n) for n in range(1, int(whole_freedom.max()) + 1))])
-    return np.asarray(t[whole_freedom] / normal * np.sqrt(variance / bootstrap_variance))
+    return np.asarray(t[whole_freedom] / normal_quantile * np.sqrt(variance / bootstrap_variance))
 
 
 def _squares(side: FloatArray, layout: RunLayout) -> FloatArray:
