@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -188,7 +189,8 @@ class Trial:
 class Trials:
     """Tries faults in copies of the repository, a few at a time."""
 
-    def __init__(self, folder: Path, workers: int, known: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, workers: int, known: dict[str, Any], longest: float) -> None:
+        self.longest = longest
         self.free = [copied(folder / f"copy{i}") for i in range(workers)]
         self.known = known
         self.running: dict[Path, Trial] = {}
@@ -198,6 +200,8 @@ class Trials:
         tree, seconds = self.free.pop(), self.known["seconds"]
         tests = [name for name in tests_of(mutant, self.known["covering"]) if name in seconds]
         tests.sort(key=lambda name: seconds[name])
+        ends = itertools.accumulate(seconds[name] for name in tests)
+        tests = [name for name, end in zip(tests, ends, strict=True) if end <= self.longest]
         path, log = tree / mutant.path, tree / "mutation.json"
         path.write_bytes(mutant.applied((ROOT / mutant.path).read_bytes()))
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
@@ -253,6 +257,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=500, help="faults to draw")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--workers", type=int, default=2, help="faults to try at a time")
+    parser.add_argument("--longest", type=float, default=60, help="seconds of tests for one fault")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
     options = parser.parse_args(words)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -266,7 +271,9 @@ def main(words: Sequence[str] | None = None) -> int:
             if not known_file.is_file():
                 print((options.output / "covering.txt").read_text(), file=sys.stderr)
                 return 1
-        trials = Trials(folder, options.workers, json.loads(known_file.read_text()))
+        trials = Trials(
+            folder, options.workers, json.loads(known_file.read_text()), options.longest
+        )
         results_file = options.output / "results.jsonl"
         results_file.touch()
         rows = [json.loads(line) for line in results_file.read_text().splitlines()]
