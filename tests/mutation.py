@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import json
 import os
 import resource
@@ -34,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pytest
 
-from tests.support.mutants import GROUPS, Mutant, sample, tests_of
+from tests.support.mutants import GROUPS, Mutant, in_order, relevant_tests, sample
 from tests.support.paths import ROOT, SHARED
 
 TESTS = ["tests/learning", "tests/core", "tests/health", "tests/report"]
@@ -46,6 +45,8 @@ IMPORTED_ONCE += ("matplotlib.figure", "gymnasium", "pytest_cov.plugin")
 """What every test process has from the start: everything slow but the package itself."""
 BROKEN = 70
 """The exit code of a process that could not run any test."""
+SLOW_SETUP = 0.5
+"""Seconds of a setup that tests of a file share."""
 LARGEST_MEMORY = 8 * 2**30
 """Bytes that a process may use: a fault may ask for too many."""
 IN_TIME = (60.0, 10.0)
@@ -58,6 +59,7 @@ class Selected:
     def __init__(self, order: Sequence[str] | None = None) -> None:
         self.order = order
         self.seconds: dict[str, float] = {}
+        self.slow_setups: set[str] = set()
         self.failed = ""
 
     def pytest_sessionstart(self) -> None:
@@ -88,6 +90,8 @@ class Selected:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.when == "setup" and report.duration > SLOW_SETUP:
+            self.slow_setups.add(report.nodeid.partition("::")[0])
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
@@ -116,6 +120,7 @@ def run_tests(tree: Path, arguments: list[str], plugin: Selected) -> int:
     os.environ["PYTHONPATH"] = str(tree / "src")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True  # a compiled file may be older than the fault
+    tempfile.tempdir = os.environ["TMPDIR"] = str(tree.parent)
     os.chdir(tree)
     general = ["-q", "-p", "no:cacheprovider", f"--basetemp={tree}-temporary", f"--rootdir={tree}"]
     general += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # imported before the fork
@@ -161,7 +166,8 @@ def covering_tests(tree: Path) -> dict[str, Any]:
             line: sorted({name.partition("|")[0] for name in names})
             for line, names in lines.items()
         }
-    return {"covering": covering, "seconds": plugin.seconds}
+    slow_setups = sorted(plugin.slow_setups)
+    return {"covering": covering, "seconds": plugin.seconds, "slow_setups": slow_setups}
 
 
 @dataclass
@@ -198,10 +204,7 @@ class Trials:
     def start(self, mutant: Mutant) -> None:
         """Put a fault into a free copy and start its tests."""
         tree, seconds = self.free.pop(), self.known["seconds"]
-        tests = [name for name in tests_of(mutant, self.known["covering"]) if name in seconds]
-        tests.sort(key=lambda name: seconds[name])
-        ends = itertools.accumulate(seconds[name] for name in tests)
-        tests = [name for name, end in zip(tests, ends, strict=True) if end <= self.longest]
+        tests = in_order(relevant_tests(mutant, self.known["covering"]), self.known, self.longest)
         path, log = tree / mutant.path, tree / "mutation.json"
         path.write_bytes(mutant.applied((ROOT / mutant.path).read_bytes()))
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
@@ -263,7 +266,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
-    with tempfile.TemporaryDirectory(prefix="mutation-") as name:
+    in_memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a sync to a disk takes long
+    with tempfile.TemporaryDirectory(prefix="mutation-", dir=in_memory) as name:
         folder, known_file = Path(name).resolve(), options.output.resolve() / "covering.json"
         if not known_file.is_file():
             tree = copied(folder / "whole")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,11 +200,30 @@ def _is_text(node: ast.BinOp) -> bool:
     )
 
 
-def tests_of(mutant: Mutant, covering: Mapping[str, Mapping[str, list[str]]]) -> list[str]:
+def relevant_tests(mutant: Mutant, covering: Mapping[str, Mapping[str, list[str]]]) -> set[str]:
     """The tests that run the changed lines; of lines that run on import, all of the file's."""
     lines = covering.get(mutant.path, {})
     first, last = mutant.statement
     found = {test for line in range(first, last + 1) for test in lines.get(str(line), [])}
     if not found or "" in found:
         found = {test for tests in lines.values() for test in tests}
-    return sorted(found - {""})
+    return found - {""}
+
+
+def in_order(tests: Collection[str], known: Mapping[str, Any], longest: float) -> list[str]:
+    """Order tests, fastest first, as many as take at most these seconds.
+
+    The tests of a file that share a slow setup stay together.
+    """
+    seconds = known["seconds"]
+    tests = [name for name in seconds if name in tests]  # in the order in which they were run
+    files = Counter[str]()
+    for name in tests:
+        files[name.partition("::")[0]] += seconds[name]
+    costs = {}
+    for name in tests:
+        file = name.partition("::")[0]
+        costs[name] = files[file] if file in known["slow_setups"] else seconds[name]
+    order = sorted(tests, key=lambda name: costs[name])
+    ends = itertools.accumulate(seconds[name] for name in order)
+    return [name for name, end in zip(order, ends, strict=True) if end <= longest]
