@@ -19,23 +19,10 @@ from torch import nn
 from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.learning.replay import Replay
-from tests.support.checkpoints import flip_a_byte, same
+from tests.support.checkpoints import Holder, flip_a_byte, same, three_saves
 from tests.support.replay import Transitions
 
 CPU = torch.device("cpu")
-
-
-class Holder:
-    """A part of a checkpoint that holds whatever it is given."""
-
-    def __init__(self, state: Any = None) -> None:
-        self.state = state
-
-    def state_dict(self) -> Any:
-        return self.state
-
-    def load_state_dict(self, state: Any) -> None:
-        self.state = state
 
 
 def roundtrip(folder: Path, state: Any) -> Any:
@@ -128,14 +115,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "short manifest": lambda path: cut_short(path / "manifest.json"),
     "binary manifest": lambda path: (path / "manifest.json").write_bytes(b"\xff\xfe\x00"),
 }
-
-
-def three_saves(folder: Path) -> list[Path]:
-    """Save at steps 1 to 3; return what is left, newest first."""
-    for step in (1, 2, 3):
-        state = {"step": step, "weight": torch.full((3,), float(step))}
-        checkpoint.save(folder, step, {"part": Holder(state)})
-    return sorted(folder.glob("step-*"), reverse=True)
 
 
 def test_a_damaged_older_checkpoint_does_not_stop_the_next_save(tmp_path: Path) -> None:

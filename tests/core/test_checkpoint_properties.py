@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
-from tests.support.checkpoints import same
+from tests.support.checkpoints import Holder, same
 
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 # Few letters, among them the slash, so that the names of tensors would collide if they could.
@@ -49,27 +49,14 @@ STATES = st.recursive(
 PARTS = st.dictionaries(NAMES, STATES, min_size=1, max_size=3)
 
 
-class Part:
-    """Holds the state it is given."""
-
-    def __init__(self, state: Any = None) -> None:
-        self.state = state
-
-    def state_dict(self) -> Any:
-        return self.state
-
-    def load_state_dict(self, state: Any) -> None:
-        self.state = state
-
-
 @settings(max_examples=60)
 @given(PARTS)
 def test_any_state_comes_back_as_it_was(parts: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = checkpoint.save(
-            Path(folder), 7, {name: Part(state) for name, state in parts.items()}
+            Path(folder), 7, {name: Holder(state) for name, state in parts.items()}
         )
-        loaded = {name: Part() for name in parts}
+        loaded = {name: Holder() for name in parts}
         assert checkpoint.load(Path(folder), loaded) == (7, [])
         assert same({name: part.state for name, part in loaded.items()}, parts)
         assert checkpoint.newest(Path(folder)) == path
@@ -83,7 +70,7 @@ def test_the_newest_two_are_kept_and_any_flipped_bit_leads_to_the_older(
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for step in steps:
-            checkpoint.save(root, step, {"part": Part({"step": step, "of": torch.tensor(step)})})
+            checkpoint.save(root, step, {"part": Holder({"step": step, "of": torch.tensor(step)})})
         kept = sorted(path.name for path in root.glob("step-*"))
         assert kept == [f"step-{step:012d}" for step in steps[-2:]]
         newest = root / kept[-1]
@@ -92,7 +79,7 @@ def test_the_newest_two_are_kept_and_any_flipped_bit_leads_to_the_older(
         place = data.draw(st.integers(0, len(content) - 1))
         content[place] ^= 1 << data.draw(st.integers(0, 7))
         file.write_bytes(content)
-        part = Part()
+        part = Holder()
         if len(steps) == 1:
             with pytest.raises(CheckpointError, match="nothing to resume from"):
                 checkpoint.load(root, {"part": part})

@@ -1,0 +1,46 @@
+"""The folder of checkpoints: what is made in it, moved out of the way and removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hadamard.core import checkpoint
+from tests.support.checkpoints import Holder, three_saves
+
+
+def test_folders_around_a_checkpoint_are_made(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "one" / "checkpoints"
+    path = checkpoint.save(folder, 1, {"part": Holder(3)})
+    assert path == folder / "step-000000000001"
+    assert checkpoint.newest(folder) == path
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_has_the_name_of_the_next_checkpoint_is_moved_aside(tmp_path: Path, kind: str) -> None:
+    three_saves(tmp_path)
+    other = tmp_path / "step-000000000004"
+    if kind == "folder":
+        other.mkdir()
+    note = other / "note" if kind == "folder" else other
+    note.write_text("mine")
+    with pytest.warns(UserWarning, match=f"{other} was not made by this run: it is called") as seen:
+        path = checkpoint.save(tmp_path, 4, {"part": Holder(4)})
+    (moved,) = tmp_path.glob("*-moved-*")
+    assert moved.name in str(seen[0].message)
+    assert (moved / "note" if kind == "folder" else moved).read_text() == "mine"
+    assert path == other
+    part = Holder()
+    assert checkpoint.load(tmp_path, {"part": part}) == (4, [])
+    assert part.state == 4
+
+
+def test_a_checkpoint_is_saved_again_at_the_same_step(tmp_path: Path) -> None:
+    three_saves(tmp_path)
+    path = checkpoint.save(tmp_path, 3, {"part": Holder("again")})
+    part = Holder()
+    assert checkpoint.load(tmp_path, {"part": part}) == (3, [])
+    assert part.state == "again"
+    names = ["record.json", "step-000000000002", path.name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == names
