@@ -29,6 +29,7 @@ def test_what_has_the_name_of_the_next_checkpoint_is_moved_aside(tmp_path: Path,
         path = checkpoint.save(tmp_path, 4, {"part": Holder(4)})
     (moved,) = tmp_path.glob("*-moved-*")
     assert moved.name in str(seen[0].message)
+    assert seen[0].filename == __file__  # of who saves
     assert (moved / "note" if kind == "folder" else moved).read_text() == "mine"
     assert path == other
     part = Holder()

@@ -1,4 +1,4 @@
-"""Compare the states of checkpoints, and damage their files."""
+"""Parts of checkpoints, their comparison, and damage to their files."""
 
 from __future__ import annotations
 

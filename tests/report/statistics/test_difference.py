@@ -105,6 +105,11 @@ def test_percent_and_points_have_the_same_sign() -> None:
                        rng=rng())  # fmt: skip
     assert risen.outcome == "higher"
     assert risen.estimate.value == pytest.approx(50)
+    # Also where the two sides have different signs.
+    crossed = difference([[5.0, 5.1, 4.9, 5.0]], [[-10.0, -10.1, -9.9, -10.0]], unit="percent",
+                         rng=rng())  # fmt: skip
+    assert crossed.outcome == "higher"
+    assert crossed.estimate.value == pytest.approx(150)
 
 
 def test_simulated_experiments_get_the_same_intervals() -> None:
