@@ -204,7 +204,7 @@ class Trials:
     def start(self, mutant: Mutant) -> None:
         """Put a fault into a free copy and start its tests."""
         tree, seconds = self.free.pop(), self.known["seconds"]
-        tests = in_order(relevant_tests(mutant, self.known["covering"]), self.known, self.longest)
+        tests = in_order(relevant_tests(mutant, self.known), self.known, self.longest)
         path, log = tree / mutant.path, tree / "mutation.json"
         path.write_bytes(mutant.applied((ROOT / mutant.path).read_bytes()))
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):

@@ -56,17 +56,21 @@ def test_a_sample_is_drawn_evenly_and_again_the_same() -> None:
 
 
 def test_the_tests_of_a_fault_are_those_that_run_its_lines() -> None:
-    covering = {"a.py": {"1": ["", "slow"], "4": ["quick"], "5": ["quick", "slow"], "9": ["other"]}}
+    path = "src/hadamard/a/b.py"
+    lines = {"1": ["", "slow"], "4": ["quick"], "5": ["quick", "slow"], "9": ["other"]}
+    namesake = "tests/a/test_b.py::test_of_a_constant"
+    seconds = dict.fromkeys(["quick", "slow", "other", namesake, "elsewhere"], 1.0)
+    known = {"covering": {path: lines}, "seconds": seconds}
 
-    def tests_at(first: int, last: int, path: str = "a.py") -> set[str]:
-        mutant = Mutant("group", path, first, (first, last), 0, 1, "a", "b")
-        return relevant_tests(mutant, covering)
+    def tests_at(first: int, last: int, path: str = path) -> set[str]:
+        return relevant_tests(Mutant("group", path, first, (first, last), 0, 1, "a", "b"), known)
 
     assert tests_at(4, 4) == {"quick"}
     assert tests_at(4, 5) == {"quick", "slow"}
-    # Lines that run on import, and lines that no test runs, may matter to any test of the file.
-    assert tests_at(1, 1) == tests_at(7, 7) == {"quick", "slow", "other"}
-    assert tests_at(4, 4, "b.py") == set()
+    # Lines that run on import, and lines that no test runs.
+    assert tests_at(1, 1) == tests_at(7, 7) == {"quick", "slow", "other", namesake}
+    assert tests_at(4, 4, "src/hadamard/a/b/__init__.py") == {namesake}
+    assert tests_at(4, 4, "src/hadamard/c.py") == set()
 
 
 def test_fast_tests_come_first_and_a_shared_setup_is_made_once() -> None:

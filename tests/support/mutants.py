@@ -200,14 +200,21 @@ def _is_text(node: ast.BinOp) -> bool:
     )
 
 
-def relevant_tests(mutant: Mutant, covering: Mapping[str, Mapping[str, list[str]]]) -> set[str]:
-    """The tests that run the changed lines; of lines that run on import, all of the file's."""
-    lines = covering.get(mutant.path, {})
+def relevant_tests(mutant: Mutant, known: Mapping[str, Any]) -> set[str]:
+    """The tests that run the changed lines.
+
+    Lines that run on import may matter to all tests of the file, and to those of its namesake.
+    """
+    lines = known["covering"].get(mutant.path, {})
     first, last = mutant.statement
     found = {test for line in range(first, last + 1) for test in lines.get(str(line), [])}
     if not found or "" in found:
         found = {test for tests in lines.values() for test in tests}
-    return found - {""}
+        namesake = mutant.path.removeprefix("src/hadamard/").removesuffix(".py")
+        folder, _, name = namesake.removesuffix("/__init__").rpartition("/")
+        start = f"tests/{folder}/test_{name}"
+        found |= {test for test in known["seconds"] if test.startswith(start)}
+    return found & known["seconds"].keys()
 
 
 def in_order(tests: Collection[str], known: Mapping[str, Any], longest: float) -> list[str]:
