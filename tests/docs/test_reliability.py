@@ -25,6 +25,16 @@ def test_every_test_that_is_named_is_there() -> None:
         assert test in defined_tests(ROOT / "tests" / file), f"{file}::{test}"
 
 
+def test_every_property_names_a_test_that_draws_its_examples() -> None:
+    rows = table(section(PAGE, "Properties"), "subject")
+    assert len({subject for subject, *_ in rows if subject}) == 9
+    for *_, named in rows:
+        file, _, test = named.partition("::")
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        (found,) = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == test]
+        assert any(ast.unparse(mark).startswith("given(") for mark in found.decorator_list), named
+
+
 def test_every_promise_names_a_test() -> None:
     promises = section(PAGE, "What is promised").split("\n- ")[1:]
     assert len(promises) > 8

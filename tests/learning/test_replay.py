@@ -35,6 +35,15 @@ def content(batch: Batch, stream: Transitions) -> list[tuple[Any, ...]]:
     ]
 
 
+def test_what_draws_by_priority_read_is_there_only_with_priorities() -> None:
+    spec = Transitions(1, 1).spec
+    plain, prioritized = (Replay(spec, 1, 20, CPU, prioritized=flag) for flag in (False, True))
+    assert plain.priorities == ()
+    priority, largest = prioritized.priorities
+    assert priority is prioritized.priority
+    assert largest is prioritized.largest_priority
+
+
 @pytest.mark.parametrize(
     ("stack", "num_envs", "slots", "habits"),
     [

@@ -112,6 +112,14 @@ def test_percent_and_points_have_the_same_sign() -> None:
     assert crossed.estimate.value == pytest.approx(150)
 
 
+def test_a_percentage_of_a_baseline_that_does_not_vary_is_a_multiple_of_the_points() -> None:
+    ours, theirs = 5 + rng(1).normal(size=(2, 6)), [[4.0] * 6, [8.0] * 6]  # 6 on average
+    points = difference(ours, theirs, rng=rng()).estimate
+    percent = difference(ours, theirs, unit="percent", rng=rng()).estimate
+    assert percent == pytest.approx([100 / 6 * number for number in points])
+    assert percent.low < percent.value < percent.high
+
+
 def test_simulated_experiments_get_the_same_intervals() -> None:
     units: tuple[tuple[int, Unit], ...] = ((2, "points"), (8, "percent"))
     for tasks, unit in units:
