@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from hadamard.core import checkpoint
+from hadamard.core.checkpoint import CheckpointError
+from hadamard.core.files import RunError
+from hadamard.learning.replay import Replay
 from tests.support.checkpoints import Holder, three_saves
+from tests.support.replay import Transitions
 
 
 def test_folders_around_a_checkpoint_are_made(tmp_path: Path) -> None:
@@ -45,3 +50,17 @@ def test_a_checkpoint_is_saved_again_at_the_same_step(tmp_path: Path) -> None:
     assert part.state == "again"
     names = ["record.json", "step-000000000002", path.name]
     assert sorted(file.name for file in tmp_path.iterdir()) == names
+
+
+def test_a_part_with_a_link_for_its_folder_is_refused(tmp_path: Path) -> None:
+    stream = Transitions(1, 1)
+    parts = {"replay": Replay(stream.spec, 1, 20, torch.device("cpu"))}
+    parts["replay"].begin(stream.obs())
+    folder, elsewhere = tmp_path / "checkpoints", tmp_path / "elsewhere"
+    checkpoint.save(folder, 1, parts)
+    (folder / "replay").rename(elsewhere)
+    (folder / "replay").symlink_to(elsewhere)
+    with pytest.raises(RunError, match="replay is a link: a run folder must hold a real folder"):
+        checkpoint.save(folder, 2, parts)
+    with pytest.raises(CheckpointError, match="replay is a link"):
+        checkpoint.load(folder, parts)
