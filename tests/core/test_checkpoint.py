@@ -198,6 +198,22 @@ def test_a_run_that_fell_back_goes_on_saving(tmp_path: Path, damage: str) -> Non
     assert checkpoint.load(tmp_path, {"replay": loaded})[0] == 13
 
 
+@pytest.mark.parametrize(
+    ("left_out", "listed"),
+    [(["state.json"], "tensors.safetensors"), (["state.json", "tensors.safetensors"], "none")],
+)
+def test_a_manifest_that_lists_other_files_is_refused(
+    tmp_path: Path, left_out: list[str], listed: str
+) -> None:
+    path = checkpoint.save(tmp_path, 1, {"part": Holder(1)})
+    digests = dict(checkpoint.manifest(path).digests)
+    for name in left_out:
+        del digests[name]
+    (path / "manifest.json").write_text(json.dumps(digests))  # as earlier versions wrote it
+    with pytest.raises(CheckpointError, match=f"it lists the files {listed}"):
+        checkpoint.load(tmp_path, {"part": Holder()})
+
+
 def test_nothing_to_load_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(CheckpointError, match="there is no checkpoint in"):

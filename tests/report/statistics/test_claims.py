@@ -40,7 +40,7 @@ def stated(value: float, measure: str, **fields: Any) -> Stated:
     ("statement", "verdict", "value", "unit", "reason"),
     [
         (claim("higher", against=TANH), "supported", 50, "percent", "lies above 0"),
-        (claim("lower", against=TANH), "not supported", 50, "percent", "lies above"),
+        (claim("lower", against=TANH), "not supported", 50, "percent", "lies above 0"),
         (claim("higher", against=TANH, by=40), "supported", 50, "percent", "above 40"),
         (claim("higher", against=TANH, by=60), "not supported", 50, "percent", "below 60"),
         (claim("equal", against=TANH, by=60), "supported", 50, "percent", "lies inside"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hadamard.report.statistics.difference import difference, level
+from hadamard.report.statistics.difference import difference, level, short_number
 from hadamard.report.statistics.estimates import student_t
 from hadamard.report.statistics.judgement import judge_direction
 from hadamard.report.statistics.task_scores import RunLayout
@@ -118,6 +118,15 @@ def test_a_percentage_of_a_baseline_that_does_not_vary_is_a_multiple_of_the_poin
     percent = difference(ours, theirs, unit="percent", rng=rng()).estimate
     assert percent == pytest.approx([100 / 6 * number for number in points])
     assert percent.low < percent.value < percent.high
+
+
+def test_numbers_in_sentences() -> None:
+    numbers = {
+        0.0: "0", 0.12345: "0.123", -2.5: "-2.5", 999.4: "999", 999.5: "1,000",
+        1234.4: "1,234", -12345.6: "-12,346",
+    }  # fmt: skip
+    assert {number: short_number(number) for number in numbers} == numbers
+    assert short_number(-0.0) == "0"
 
 
 def test_simulated_experiments_get_the_same_intervals() -> None:

@@ -60,6 +60,9 @@ def test_curves_are_at_equal_parts_of_the_budget(tmp_path: Path) -> None:
             write_runs(tmp_path, {RELU: 0.6, TANH: 0.4}, 1000, env=env, seed=seed)
     ((scores,), _) = combine_tasks(sections(load([tmp_path])))
     assert scores.same_budget
+    assert scores.compared == list(scores.differences) == list(scores.improvements) == ["tanh"]
+    assert scores.differences["tanh"].estimate.value < 0
+    assert scores.improvements["tanh"].value == 0
     assert scores.steps.tolist() == list(range(20, 1001, 20))
     for of_label in scores.curves.values():
         for curve in of_label.values():
