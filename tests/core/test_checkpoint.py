@@ -169,8 +169,10 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str) -> Non
     (trouble,) = troubles
     assert newest.name in trouble
     assert "damaged" in trouble
-    with pytest.warns(UserWarning, match=f"an older checkpoint is used: .*{newest.name}.*damaged"):
+    words = f"an older checkpoint is used: .*{newest.name}.*damaged"
+    with pytest.warns(UserWarning, match=words) as seen:
         assert checkpoint.newest(tmp_path) == other
+    assert seen[0].filename == __file__  # of who asks
     DAMAGES[damage](other)
     with pytest.raises(CheckpointError, match="nothing to resume from: .*damaged.*; .*damaged"):
         checkpoint.load(tmp_path, {"part": part})
