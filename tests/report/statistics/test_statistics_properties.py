@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from hadamard.report.statistics.estimates import (
     mean_curve,
     performance_profile,
     probability_of_improvement,
+    student_t,
 )
 from hadamard.report.statistics.task_scores import RunLayout
+from hadamard.report.statistics.widened_bootstrap import Unit, difference_bands
 from tests.support.arrays import rng
 
 Tasks = list[list[int]]
@@ -203,3 +206,66 @@ def test_differences_and_levels_follow_the_scores(
     alone = level(ours, name, rng=rng(), resamples=50)
     assert alone.estimate.value == pytest.approx(value(ours, name), abs=1e-12)
     assert alone.seeds == (min(map(len, ours)), max(map(len, ours)))
+
+
+def widening(sides: list[Tasks]) -> float:
+    """The factor of the draws' distances, sample by sample, as its module describes it."""
+    parts, freedoms, variances, drawn = [], [], [], []
+    for samples in zip(*sides, strict=True):
+        squares = [sum((x - np.mean(sample)) ** 2 for x in sample) for sample in samples]
+        counts = [len(sample) for sample in samples]
+        freedom = [count - 1 for count in counts]
+        of_task = [s / f / n for s, f, n in zip(squares, freedom, counts, strict=True)]
+        pooled = sum(squares) / sum(freedom) * sum(1 / count for count in counts)
+        variances.append(max(sum(of_task), pooled))
+        drawn.append(sum(p * f / n for p, f, n in zip(of_task, freedom, counts, strict=True)))
+        parts += of_task
+        freedoms += freedom
+    if not any(parts):
+        return 1.0  # no draw is away from the estimate
+    welch = sum(parts) ** 2 / sum(p**2 / f for p, f in zip(parts, freedoms, strict=True))
+    normal = NormalDist().inv_cdf(0.975)
+    return student_t(int(welch + 1e-9)) / normal * math.sqrt(sum(variances) / sum(drawn))
+
+
+def ends(numbers: list[float]) -> tuple[float, float]:
+    """The numbers beyond which at most 2.5 % lie at either end."""
+    low, high = 0.025 * (len(numbers) - 1), 0.975 * (len(numbers) - 1)
+    return sorted(numbers)[math.floor(low + 1e-9)], sorted(numbers)[math.ceil(high - 1e-9)]
+
+
+@given(SEVERAL_SEEDS, st.data())
+def test_intervals_of_differences_are_those_of_widened_draws(
+    ours: Tasks, data: st.DataObject
+) -> None:
+    theirs = [data.draw(st.lists(st.integers(1, 40), min_size=2, max_size=4)) for _ in ours]
+    generator, factor = rng(4), widening([ours, theirs])
+    means, draws = [], []
+    for side in (ours, theirs):
+        row = np.concatenate(side)
+        starts = np.cumsum([0, *map(len, side)])
+        means.append(float(np.mean([np.mean(task) for task in side])))
+        positions = RunLayout(np.array([len(task) for task in side])).resampled(generator, 41)
+        draws.append([
+            means[-1] + factor * (np.mean([np.mean(row[drawn[a:b]]) for a, b in pairwise(starts)])
+                                  - means[-1])
+            for drawn in positions
+        ])  # fmt: skip
+    pairs = list(zip(*draws, strict=True))
+    layouts = [RunLayout(np.array([len(task) for task in side])) for side in (ours, theirs)]
+    units: tuple[Unit, ...] = ("points", "percent")
+    for unit in units:
+        sides = [np.concatenate(side).astype(float) for side in (ours, theirs)]
+        band = difference_bands(sides, layouts, "mean", unit=unit, rng=rng(4), resamples=41)
+        value, lows = means[0] - means[1], [x - y for x, y in pairs]
+        highs = lows
+        if unit == "percent":
+            value *= 100 / means[1]
+            # The baseline is above zero; where a draw is not, there is no percentage.
+            lows = [100 * (x - y) / y if y > 0 else -math.inf for x, y in pairs]
+            highs = [100 * (x - y) / y if y > 0 else math.inf for x, y in pairs]
+        low, high = ends(lows)[0], ends(highs)[1]
+        expected = [value, min(low, value), max(high, value)]
+        if math.isinf(low) or math.isinf(high):
+            expected = [value, math.nan, math.nan]
+        assert [float(part) for part in band] == pytest.approx(expected, abs=1e-8, nan_ok=True)
