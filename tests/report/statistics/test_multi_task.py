@@ -74,6 +74,27 @@ def test_curves_are_at_equal_parts_of_the_budget(tmp_path: Path) -> None:
             assert (curve[:, 9:] == curve[:, -1:]).all()
 
 
+def test_profiles_reach_beyond_the_highest_score(tmp_path: Path) -> None:
+    for env in TASKS[:2]:
+        for seed, best in enumerate((1.0, 3.0)):
+            for activation, scores in (("relu", [best, 4.0]), ("tanh", [best, 5.0])):
+                name = f"{activation}{seed}-{env}".replace("/", "-")
+                write_run(
+                    tmp_path / name, seed, activation=activation, env=env, score=scores,
+                    algorithm="dqn",
+                )  # fmt: skip
+    ((scores,), _) = combine_tasks(sections(load([tmp_path])))
+    finals = [v for tasks in scores.scores.values() for values in tasks.values() for v in values]
+    low, high = min(0.0, *finals), max(1.0, *finals)
+    taus, profiles = scores.profiles()
+    np.testing.assert_allclose(np.diff(taus), 1.02 * (high - low) / 80)
+    assert (taus[0], taus[-1]) == (low, pytest.approx(low + 1.02 * (high - low)))
+    for label, profile in profiles.items():
+        own = [value for values in scores.scores[label].values() for value in values]
+        assert profile.value.tolist() == [np.mean([value > tau for value in own]) for tau in taus]
+        assert profile.value[-1] == 0.0
+
+
 def test_curves_of_different_budgets_are_in_percent(tmp_path: Path) -> None:
     for env, steps in zip(TASKS[:2], (1000, 200), strict=True):
         for seed in range(2):
