@@ -4,9 +4,8 @@
 
 The faults are drawn with a seed from the files of ``tests.support.mutants.GROUPS``. Each is put
 into a copy of the repository, where the tests that run the changed lines are run, fastest first.
-Results are appended to a file, so a run that was stopped goes on, and faults that no test noticed
-are tried again. Which test runs which line is found out at the start, and kept in a file too:
-delete it when tests have changed.
+Results are appended to a file: a run that was stopped goes on, and faults that no test noticed are
+tried again. Which test runs which line is kept in covering.json: delete it when tests changed.
 """
 
 from __future__ import annotations
@@ -189,7 +188,9 @@ class Trial:
         if not self.log.is_file():
             return {**record, "status": "killed", "by": "the end of the process"}
         code, failed = json.loads(self.log.read_text())
-        return {**record, "status": "killed" if code else "survived", "by": failed}
+        if not code:
+            return {**record, "status": "survived", "by": ""}
+        return {**record, "status": "killed", "by": failed or f"exit code {code}"}
 
 
 class Trials:
