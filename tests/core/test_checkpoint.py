@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from hadamard.core import checkpoint, files
+from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.learning.replay import Replay
 from tests.support.checkpoints import Holder, flip_a_byte, same, three_saves
@@ -135,19 +135,6 @@ def test_a_damaged_older_checkpoint_does_not_stop_the_next_save(tmp_path: Path) 
     assert pruned == [1]  # what the damaged one needs is not known
     checkpoint.save(tmp_path, 3, {"replay": Kept()})
     assert pruned == [1, 2]
-
-
-def test_a_large_state_says_what_it_needs(tmp_path: Path) -> None:
-    class Large:
-        def save_increment(self, folder: Path) -> dict[str, Any]:
-            return {"note": "x" * (files.SMALL + 1)}
-
-        def prune(self, folder: Path, kept: list[Any]) -> None:
-            pruned.append(len(kept))
-
-    pruned: list[int] = []
-    checkpoint.save(tmp_path, 1, {"replay": Large()})
-    assert pruned == [1]
 
 
 def test_only_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from hadamard.core import checkpoint
+from hadamard.core import checkpoint, files
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.files import RunError
 from hadamard.learning.replay import Replay
@@ -64,3 +65,16 @@ def test_a_part_with_a_link_for_its_folder_is_refused(tmp_path: Path) -> None:
         checkpoint.save(folder, 2, parts)
     with pytest.raises(CheckpointError, match="replay is a link"):
         checkpoint.load(folder, parts)
+
+
+def test_a_large_state_says_what_it_needs(tmp_path: Path) -> None:
+    class Large:
+        def save_increment(self, folder: Path) -> dict[str, Any]:
+            return {"note": "x" * (files.SMALL + 1)}
+
+        def prune(self, folder: Path, kept: list[Any]) -> None:
+            pruned.append(len(kept))
+
+    pruned: list[int] = []
+    checkpoint.save(tmp_path, 1, {"replay": Large()})
+    assert pruned == [1]

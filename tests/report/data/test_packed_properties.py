@@ -32,6 +32,7 @@ SCORES = st.floats(-1e6, 1e6, width=32)
 SHARES = st.none() | st.floats(0, 1)
 
 
+@settings(max_examples=40)  # each is written to the disk
 @given(RECORDS)
 def test_any_record_comes_back_as_it_was(record: dict[str, Any]) -> None:
     data = packed(record)
