@@ -33,6 +33,7 @@ Examples:
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -74,11 +75,19 @@ def suites() -> dict[str, str]:
     for info in pkgutil.iter_modules(__path__):
         if info.ispkg:
             continue
-        tree = ast.parse(Path(__path__[0], f"{info.name}.py").read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
-            first_line = (ast.get_docstring(tree) or "").partition("\n")[0]
-            descriptions[_normalized(info.name)] = first_line
+        description = _described(Path(__path__[0], f"{info.name}.py"))
+        if description is not None:
+            descriptions[_normalized(info.name)] = description
     return descriptions
+
+
+@functools.cache
+def _described(path: Path) -> str | None:
+    """Return the first line of a suite's file, None of another file's; each is parsed once."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
+        return None
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def _normalized(name: str) -> str:
