@@ -29,6 +29,7 @@ from typing import Any
 from hadamard import cli
 from hadamard.envs import probe
 from hadamard.experiments.sweep.queue import Queue
+from tests.support.folders import contents
 
 HANGS = 120.0
 """Seconds after which a command counts as hanging; most take a twentieth of one."""
@@ -56,6 +57,8 @@ class Case:
     """Puts what the command reads into the folder it runs in."""
     names: tuple[tuple[str, ...], ...] = ()
     """A refusal contains one of the words of each of these."""
+    kept: str = ""
+    """A folder below the one it runs in, which a refusal leaves as it is."""
     steps: int = STEPS
     """Steps of the environments after which it is told to stop."""
 
@@ -69,6 +72,8 @@ class End:
     err: str = ""
     seconds: float = 0.0
     """CPU time."""
+    changed: bool = False
+    """Whether the folder that is kept was changed."""
 
 
 def run(cases: Sequence[Case], folder: Path, hangs: float = HANGS) -> Iterator[tuple[Case, End]]:
@@ -124,11 +129,16 @@ def _work(cases: Sequence[Case], folder: Path, sender: socket.socket) -> None:
         place.mkdir(parents=True)
         os.chdir(place)
         case.prepare(place)
-        began = time.process_time()
+        before, began = _kept(case, place), time.process_time()
         code, out, err = _ended(case)
-        end = {"code": code, "out": out, "err": err, "seconds": time.process_time() - began}
+        seconds, changed = time.process_time() - began, _kept(case, place) != before
+        end = {"code": code, "out": out, "err": err, "seconds": seconds, "changed": changed}
         sender.sendall(json.dumps(end).encode() + b"\n")
     sender.sendall(b"{}\n")
+
+
+def _kept(case: Case, place: Path) -> dict[str, str]:
+    return contents(place / case.kept) if case.kept else {}
 
 
 def _ended(case: Case) -> tuple[int, str, str]:

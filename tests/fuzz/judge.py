@@ -24,6 +24,8 @@ def fault(case: Case, end: End) -> str | None:
         return None
     if end.code not in REFUSED:
         return f"exit code {end.code}, which is not documented"
+    if end.changed and end.code == 2:
+        return "is refused, and has changed the folder"
     if not end.err.strip():
         return "is refused without a word"
     said = plain(end.err)
@@ -39,6 +41,11 @@ def plain(text: str) -> str:
 
 
 def _says(text: str, word: str) -> bool:
-    """Tell whether a text has a word, which is not a part of another; long ones may be cut."""
-    word = plain(word)[:50]
-    return bool(word) and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+    """Tell whether a text has a word, which is not a part of another; of long ones the beginning."""
+    word = plain(word)
+    end = r"(?!\w)" if len(word) <= _COMPARED else ""
+    return bool(word) and re.search(rf"(?<!\w){re.escape(word[:_COMPARED])}{end}", text) is not None
+
+
+_COMPARED = 40
+"""Characters of a word that are looked for."""

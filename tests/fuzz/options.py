@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hadamard import cli
 from hadamard.core import discover
@@ -100,11 +101,16 @@ class Base:
         return " ".join(self.words[:2])
 
 
+def settings(algorithm: str) -> dict[str, Any]:
+    """Return the settings of a run that takes a fraction of a second."""
+    own = {**OWN.get(algorithm, {}), **TINY, **TINY_OWN.get(algorithm, {})}
+    return {"--env": "probe/both", **own}
+
+
 def tiny(algorithm: str, run: str) -> tuple[str, ...]:
-    """Return the command of a run that takes a fraction of a second."""
-    own = OWN.get(algorithm, {})
-    options = {"--env": "probe/both", **own, **TINY, **TINY_OWN.get(algorithm, {})}
-    return ("train", algorithm, *flags({**options, "--run-dir": run}), "--train.no-tensorboard")
+    """Return the command of such a run."""
+    options = {**settings(algorithm), "--run-dir": run}
+    return ("train", algorithm, *flags(options), "--train.no-tensorboard")
 
 
 def bases() -> list[Base]:
@@ -217,7 +223,7 @@ def _with_words(base: Base, runs: Path) -> Iterator[Case]:
 
 def _spelled(value: str) -> tuple[str, ...]:
     """Return the ways in which a message may show a value."""
-    shown = [value, repr(value)[1:-1], ascii(value)[1:-1]]
+    shown = [repr(value), value, repr(value)[1:-1], ascii(value)[1:-1], *re.split("[/,]", value)]
     with contextlib.suppress(ValueError, OverflowError):
         number = float(value)
         shown += [f"{number:g}", f"{number:,.0f}", str(int(number))]

@@ -100,7 +100,7 @@ def _import_suite(suite: str) -> Any:
     known = suites()
     name = _normalized(suite)
     if name not in known:
-        raise ValueError(unknown("suite", name, known))
+        raise ValueError(unknown("suite", suite, known))
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 

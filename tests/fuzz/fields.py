@@ -1,0 +1,259 @@
+"""Cases for the fields: every value in every file of a run, replaced by a hostile one.
+
+The files are those that are in the folders of a finished and of a stopped run, and in a packed one.
+Checksums are made to fit where a stranger could do so: otherwise nothing else would be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hadamard.core import files
+from hadamard.report.data.packed import SUFFIX
+from tests.fuzz.isolated import Case
+from tests.fuzz import runs
+
+DAMAGE = {
+    "missing": None,
+    "null": "null",
+    "true": "true",
+    "text": '"text"',
+    "no text": '""',
+    "path up": '"../../../other"',
+    "absolute path": '"/etc/passwd"',
+    "formula": '"$\\\\bad{$"',
+    "page": '"<script>alert(1)</script>"',
+    "null character": '"\\u0000"',
+    "half a character": '"\\ud800"',
+    "long text": '"' + "x" * 100_000 + '"',
+    "minus one": "-1",
+    "zero": "0",
+    "one": "1",
+    "fraction": "0.5",
+    "huge": "1" + "0" * 30,
+    "64 bits": str(2**63 - 1),
+    "digits": "9" * 5_000,
+    "beyond floats": "1e400",
+    "nan": "NaN",
+    "infinity": "-Infinity",
+    "list": "[]",
+    "object": "{}",
+    "wrong list": '[null, "x", {}, -1]',
+    "wrong object": '{"__tensor__": "x", "step": []}',
+    "tensor": '{"__tensor__": "nowhere"}',
+    "deep": "[" * 200 + "]" * 200,
+    "very deep": "[" * 100_000 + "]" * 100_000,
+    "long list": "[" + "0," * 100_000 + "0]",
+}
+"""What takes a value's place, as JSON; None removes it."""
+UNREADABLE = ("digits", "very deep")
+"""Damage after which the file is no JSON for Python."""
+_PLACE = "@here@"
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value in a file of a run."""
+
+    file: str
+    keys: Path_
+    """Where it is in the file, the number of the line first in a stream."""
+
+    @property
+    def field(self) -> str:
+        """The name of the field, which messages contain; "" for the whole file."""
+        return next((key for key in reversed(self.keys) if isinstance(key, str)), "")
+
+
+def places(run: Path) -> Iterator[Place]:
+    """Yield every value of every file below a run's folder, or of a packed run."""
+    for path in sorted(run.rglob("*")) if run.is_dir() else [run]:
+        if path.is_file() and path.name != "lock":
+            name = str(path.relative_to(run)) if run.is_dir() else path.name
+            for keys in _walk(_read(path)):
+                yield Place(name, keys)
+
+
+def _walk(value: Any, keys: Path_ = ()) -> Iterator[Path_]:
+    """Yield where the values are; of a long list those at both ends."""
+    yield keys
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, (*keys, key))
+    elif isinstance(value, list):
+        for number in range(len(value)) if len(value) <= 3 else (0, len(value) - 1):
+            yield from _walk(value[number], (*keys, number))
+
+
+def _read(path: Path) -> Any:
+    """Return what is written in a file, as a value of JSON."""
+    data = path.read_bytes()
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in data.splitlines()]
+    if path.suffix == ".safetensors":
+        return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    if path.suffix == SUFFIX:
+        return [json.loads(line) for line in zlib.decompress(data, 31).splitlines()]
+    return json.loads(data)
+
+
+def _written(path: Path, text: str) -> bytes:
+    """Return the bytes of a file whose value is written so."""
+    data = path.read_bytes()
+    if path.suffix == ".safetensors":
+        header, body = text.encode(), data[8 + int.from_bytes(data[:8], "little") :]
+        return len(header).to_bytes(8, "little") + header + body
+    return text.encode()
+
+
+def damage(path: Path, keys: Path_, how: str) -> None:
+    """Replace a value in a file, or remove it."""
+    raw = DAMAGE[how]
+    value = _read(path)
+    if not keys:
+        value = _PLACE
+    else:
+        container = value
+        for key in keys[:-1]:
+            container = container[key]
+        if raw is None:
+            del container[keys[-1]]
+        else:
+            container[keys[-1]] = _PLACE
+    lines = value if path.suffix in (".jsonl", SUFFIX) and keys else [value]
+    replaced = [json.dumps(line).replace(f'"{_PLACE}"', raw or "") for line in lines]
+    if path.suffix == SUFFIX and len(replaced) == 2:
+        body = replaced[1] + "\n"
+        if not keys or keys[0] == 1:
+            head = json.loads(replaced[0])
+            head["sha256"] = hashlib.sha256(body.encode()).hexdigest()
+            replaced[0] = json.dumps(head)
+        compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
+        data = compressor.compress(f"{replaced[0]}\n{body}".encode()) + compressor.flush()
+        path.write_bytes(data)
+        return
+    path.write_bytes(_written(path, "\n".join(replaced) + "\n" * (path.suffix != ".safetensors")))
+
+
+def vouch(folder: Path, path: Path, before: bytes) -> None:
+    """Make all checksums of a file that was changed fit again, and those of the files they are in.
+
+    Args:
+        folder: The run's folder.
+        path: The file.
+        before: What it held.
+    """
+    data = path.read_bytes()
+    if path.name in ("manifest.json", "DONE"):
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(values, dict) and "checksum" in values:
+            del values["checksum"]
+            path.write_text(json.dumps({**values, "checksum": files.checksum_of(values)}))
+        return
+    old, new = (hashlib.sha256(content).hexdigest().encode() for content in (before, data))
+    for other in sorted((folder / "checkpoints").rglob("*.json")):
+        content = other.read_bytes()
+        if old in content:
+            other.write_bytes(content.replace(old, new))
+            vouch(folder, other, content)
+
+
+def commands(algorithm: str) -> dict[str, tuple[str, ...]]:
+    """Return the commands that read a run."""
+    run = runs.place(algorithm)
+    return {
+        "resume": ("train", "--resume", run),
+        "evaluate": ("evaluate", run, "--episodes", "2"),
+        "analyze": ("analyze", run, "--samples", "8"),
+        "play": ("play", run, "--output", "film.gif"),
+        "pack": ("pack", run, "-o", "packed"),
+        "page": ("report", run, "-o", "page.html"),
+        "report": ("report", run, "-o", "pages"),
+        "sweep": runs.sweep_words(algorithm),
+        "grid": runs.sweep_words(algorithm, "--dry-run"),
+    }
+
+
+ALL = ("resume", "evaluate", "analyze", "play", "pack", "page", "report", "sweep", "grid")
+READERS = {
+    "config.json": ALL,
+    "DONE": ("resume", "pack", "page", "report", "sweep", "grid"),
+    "record.json": ("resume",),
+    "manifest.json": ("resume", "evaluate", "analyze", "play"),
+    "state.json": ("resume", "evaluate", "analyze", "play"),
+    ".safetensors": ("resume", "evaluate"),
+    ".jsonl": ("resume", "pack", "page", "report", "sweep"),
+}
+"""The commands that read a file, by its name or suffix."""
+
+
+def cases(folder: Path) -> list[Case]:
+    """Return every case; ``folder`` holds folders named after algorithms."""
+    every = []
+    for algorithm in sorted(path.name for path in folder.iterdir()):
+        for state in ("finished", "interrupted"):
+            run = folder / algorithm / state
+            for place in places(run):
+                every += _of_place(algorithm, run, place)
+        packed = next((folder / algorithm).glob(f"*{SUFFIX}"))
+        for place in places(packed):
+            every += _of_packed(packed, place)
+    return every
+
+
+def _of_place(algorithm: str, run: Path, place: Place) -> Iterator[Case]:
+    name, suffix = Path(place.file).name, Path(place.file).suffix
+    words, copy = commands(algorithm), runs.place(algorithm)
+    for reader in READERS[name] if name in READERS else READERS[suffix]:
+        for how in DAMAGE:
+            if how == "missing" and not place.keys:
+                continue  # a missing file is another matter, tested elsewhere
+            shown = ".".join(map(str, place.keys))
+            yield Case(
+                f"{reader} {algorithm} {run.name}: {place.file} {shown} {how}",
+                words[reader],
+                partial(_prepare, run, copy, place, how),
+                ((name, copy),),
+                kept=copy if reader == "resume" else "",
+            )
+
+
+def _of_packed(packed: Path, place: Place) -> Iterator[Case]:
+    for words in (("report", packed.name, "-o", "page.html"), ("report", packed.name, "-o", "all")):
+        for how in DAMAGE:
+            if how == "missing" and len(place.keys) < 2:
+                continue
+            shown = ".".join(map(str, place.keys))
+            yield Case(
+                f"{words[-1]} {packed.name}: {shown} {how}",
+                words,
+                partial(_prepare_packed, packed, place, how),
+                ((packed.name,),),
+            )
+
+
+def _prepare(run: Path, name: str, place: Place, how: str, folder: Path) -> None:
+    copy = folder / name
+    shutil.copytree(run, copy)
+    path = copy / place.file
+    before = path.read_bytes()
+    damage(path, place.keys, how)
+    vouch(copy, path, before)
+
+
+def _prepare_packed(packed: Path, place: Place, how: str, folder: Path) -> None:
+    shutil.copy(packed, folder)
+    damage(folder / packed.name, place.keys, how)
