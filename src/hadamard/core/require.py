@@ -65,6 +65,20 @@ def fraction(config: Any, *names: str, section: str = "algo") -> None:
             raise ValueError(f"{_flag(section, name)} must lie in [0, 1], got {value:g}")
 
 
+MOST_SEEDS = 10_000
+"""Seeds that one command trains at most."""
+
+
+def seeds(count: int) -> None:
+    """Refuse a number of seeds that is not positive, or of which not even a list can be made."""
+    if not 1 <= count <= MOST_SEEDS:
+        raise ValueError(
+            f"--seeds must be at least 1, got {count}"
+            if count < 1
+            else f"--seeds {count} asks for too many runs: {MOST_SEEDS:,} seeds are the most"
+        )
+
+
 def learning(config: Any, name: str, train: TrainSpec) -> None:
     """Refuse a start of learning, in steps, that training does not reach."""
     not_negative(config, name)
