@@ -144,7 +144,7 @@ def _kept(case: Case, place: Path) -> dict[str, str]:
 def _ended(case: Case) -> tuple[int, str, str]:
     """Run a command; return its exit code, its output and its messages."""
     _Steps.left, _Processes.left = case.steps, PROCESSES
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     code = TRACEBACK
     shown = warnings.showwarning
@@ -169,7 +169,7 @@ def _ended(case: Case) -> tuple[int, str, str]:
         stream.flush()
         buffer = stream.buffer
         assert isinstance(buffer, io.BytesIO)
-        texts.append(buffer.getvalue().decode())
+        texts.append(buffer.getvalue().decode(errors="surrogateescape"))
     return code, texts[0][-20_000:], texts[1][-20_000:]
 
 

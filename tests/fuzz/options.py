@@ -92,8 +92,8 @@ class Base:
     """The words before --help."""
     options: tuple[str, ...] = ()
     """Options beside those in the help."""
-    code: int | None = None
-    """Its exit code, if it cannot succeed here."""
+    refused: tuple[str, ...] = ()
+    """What it says if it cannot succeed here, whatever its options are."""
 
     @property
     def name(self) -> str:
@@ -126,7 +126,7 @@ def bases() -> list[Base]:
         Base(("demo", "--env", "probe/both", "--steps", "2000", "--jobs", "1"), (), ("demo",)),
         Base((*sweep, "--dry-run"), (1,), ("sweep",)),
         Base(sweep, (1,), ("sweep",)),
-        Base((*sweep, "--launcher", "slurm"), (), ("sweep",)),
+        Base((*sweep, "--launcher", "slurm"), (), ("sweep",), refused=("no Slurm here",)),
         Base(("reproduce", "--list"), (), ("reproduce",)),
         Base(("reproduce", "fig-dqn", "--dry-run"), (1,), ("reproduce",)),
         Base(("reproduce", "fig-dqn"), (1,), ("reproduce",)),
@@ -139,7 +139,7 @@ def bases() -> list[Base]:
         Base(("envs",), (), ("envs",)),
         Base(("algos",), (), ("algos",)),
         Base(("assets",), (), ("assets",)),
-        Base(("assets", "humanoidbench", "--source", "a_folder"), (1,), ("assets",), code=1),
+        Base(("assets", "humanoidbench", "--source", "a_folder"), (1,), ("assets",), refused=("LICENSE",)),
         Base(
             ("bench", "--algorithms", "pqn", "--env", "probe/both", "--seconds", "0.001"),
             (),
@@ -191,6 +191,7 @@ def cases(runs: Path) -> list[Case]:
             Case(f"{name} {value!r:.40}", (name, value), partial(_prepare, runs))
             for name in commands()
             for value in VALUES
+            if (name, value) not in (("report", "/"), ("pack", "/"))
         ),
     ]
 
@@ -200,18 +201,20 @@ def _with_options(base: Base, runs: Path) -> Iterator[Case]:
     for option in options_of(base):
         name = option.lstrip("-")
         spellings = (option, name, name.replace("-", "_"), name.rpartition(".")[2])
-        yield Case(f"{base.name}: {option} alone", (*base.words, option), prepare, (spellings,))
+        yield Case(f"{base.name}: {option} alone", (*base.words, option), prepare)
         for value in VALUES:
             words = (*base.words, option, value)
             if value.startswith("-"):
                 words = (*base.words, f"{option}={value}")
-            names = ((*spellings, *_spelled(value)),)
+            names = () if value == "--" else ((*spellings, *_spelled(value), *base.refused),)
             yield Case(f"{base.name}: {option} {value!r:.40}", words, prepare, names)
 
 
 def _with_words(base: Base, runs: Path) -> Iterator[Case]:
     for position in base.positions:
         for value in VALUES:
+            if value == "/" and base.words[0] in ("report", "pack"):
+                continue  # all runs of the machine are looked for, which takes as long as it takes
             words = list(base.words)
             words[position] = value
             yield Case(
@@ -223,7 +226,10 @@ def _with_words(base: Base, runs: Path) -> Iterator[Case]:
 
 def _spelled(value: str) -> tuple[str, ...]:
     """Return the ways in which a message may show a value."""
-    shown = [repr(value), value, repr(value)[1:-1], ascii(value)[1:-1], *re.split("[/,]", value)]
+    parts = [value, *re.split("[/,]", value)]
+    shown = [text for part in parts for text in (repr(part), ascii(part), part, repr(part)[1:-1])]
+    if not value.strip():
+        shown.append("Unrecognized options")  # which are blank
     with contextlib.suppress(ValueError, OverflowError):
         number = float(value)
         shown += [f"{number:g}", f"{number:,.0f}", str(int(number))]

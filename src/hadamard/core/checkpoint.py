@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from hadamard.core import files, record, renamed, streams
+from hadamard.core.alike import require_alike
 from hadamard.core.files import RunError
 from hadamard.core.streams import Extent
-from hadamard.core.typed import WrongType, checked, shortened
+from hadamard.core.typed import checked, shortened
 from hadamard.core.types import State
 
 KEPT = 2
@@ -166,7 +167,7 @@ def restore(path: Path, name: str, part: Any, state: Any) -> None:
             files.require_folder(path.parent / name)
             part.load_increment(path.parent / name, state)
         else:
-            _require_alike(state, part.state_dict(), name)
+            require_alike(state, part.state_dict(), name)
             part.load_state_dict(state)
     except (CheckpointError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
@@ -177,28 +178,6 @@ def restore(path: Path, name: str, part: Any, state: Any) -> None:
             f"{path} does not fit this run: {name} cannot be restored "
             f"({type(error).__name__}: {reason})"
         ) from error
-
-
-def _require_alike(saved: Any, own: Any, place: str) -> None:
-    """Refuse a state whose values are of other kinds than those that a part has itself.
-
-    What a part does not have yet is left to its own ``load_state_dict``, and so are sizes.
-    """
-    if isinstance(own, Mapping):
-        checked(saved, dict[str, Any] if all(isinstance(k, str) for k in own) else Mapping, place)
-        for name in own.keys() & saved.keys():
-            _require_alike(saved[name], own[name], f"{place}.{name}")
-    elif isinstance(own, list | tuple):
-        checked(saved, type(own), place)
-        for number, (item, mine) in enumerate(zip(saved, own, strict=False)):
-            _require_alike(item, mine, f"{place}[{number}]")
-    elif isinstance(own, Tensor | np.ndarray):
-        if not isinstance(saved, Tensor if isinstance(own, Tensor) else np.ndarray):
-            raise WrongType(f"{place} must be a tensor, got {shortened(saved)}")
-    elif isinstance(own, bool | str):
-        checked(saved, type(own), place)
-    elif isinstance(own, int | float) and saved is not None:
-        checked(saved, float, place)
 
 
 def read(path: Path) -> tuple[int, State]:
