@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,11 +55,9 @@ DAMAGE = {
     "long list": "[" + "0," * 100_000 + "0]",
 }
 """What takes a value's place, as JSON; None removes it."""
-UNREADABLE = ("digits", "very deep")
-"""Damage after which the file is no JSON for Python."""
 _PLACE = "@here@"
 
-Path_ = tuple[str | int, ...]
+Keys = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,8 @@ class Place:
     """A value in a file of a run."""
 
     file: str
-    keys: Path_
+    keys: Keys
     """Where it is in the file, the number of the line first in a stream."""
-
-    @property
-    def field(self) -> str:
-        """The name of the field, which messages contain; "" for the whole file."""
-        return next((key for key in reversed(self.keys) if isinstance(key, str)), "")
 
 
 def places(run: Path) -> Iterator[Place]:
@@ -84,7 +78,7 @@ def places(run: Path) -> Iterator[Place]:
                 yield Place(name, keys)
 
 
-def _walk(value: Any, keys: Path_ = ()) -> Iterator[Path_]:
+def _walk(value: Any, keys: Keys = ()) -> Iterator[Keys]:
     """Yield where the values are; of a long list those at both ends."""
     yield keys
     if isinstance(value, dict):
@@ -116,7 +110,7 @@ def _written(path: Path, text: str) -> bytes:
     return text.encode()
 
 
-def damage(path: Path, keys: Path_, how: str) -> None:
+def damage(path: Path, keys: Keys, how: str) -> None:
     """Replace a value in a file, or remove it."""
     raw = DAMAGE[how]
     value = _read(path)
@@ -200,60 +194,91 @@ READERS = {
 """The commands that read a file, by its name or suffix."""
 
 
-def cases(folder: Path) -> list[Case]:
-    """Return every case; ``folder`` holds folders named after algorithms."""
-    every = []
+@dataclass(frozen=True)
+class Target:
+    """A value in a file of a run or of a packed run, and the commands that read it."""
+
+    algorithm: str
+    run: Path
+    place: Place
+    readers: Mapping[str, tuple[str, ...]]
+
+    @property
+    def kind(self) -> str:
+        """The kind of file."""
+        suffix = Path(self.place.file).suffix
+        return suffix if suffix in (".safetensors", SUFFIX) else Path(self.place.file).name
+
+    def case(self, reader: str, how: str) -> Case:
+        """Return a command that reads this value, which is damaged."""
+        shown = ".".join(map(str, self.place.keys))
+        copy = self.run.name if self.run.is_file() else runs.place(self.algorithm)
+        return Case(
+            f"{reader} {self.algorithm} {self.run.name}: {self.place.file} {shown} {how}",
+            self.readers[reader],
+            partial(_prepare, self, copy, how),
+            ((Path(self.place.file).name, copy),),
+            kept=copy if reader == "resume" else "",
+        )
+
+
+def targets(folder: Path) -> list[Target]:
+    """Return every value there is; ``folder`` holds folders named after algorithms."""
+    found = []
     for algorithm in sorted(path.name for path in folder.iterdir()):
-        for state in ("finished", "interrupted"):
-            run = folder / algorithm / state
+        words = commands(algorithm)
+        for run in (folder / algorithm / name for name in ("finished", "interrupted")):
             for place in places(run):
-                every += _of_place(algorithm, run, place)
+                name = Path(place.file)
+                readers = READERS[name.name if name.name in READERS else name.suffix]
+                chosen = {reader: words[reader] for reader in readers}
+                found.append(Target(algorithm, run, place, chosen))
         packed = next((folder / algorithm).glob(f"*{SUFFIX}"))
-        for place in places(packed):
-            every += _of_packed(packed, place)
-    return every
+        chosen = {
+            "page": ("report", packed.name, "-o", "page.html"),
+            "report": ("report", packed.name, "-o", "pages"),
+        }
+        found += [Target(algorithm, packed, place, chosen) for place in places(packed)]
+    return found
 
 
-def _of_place(algorithm: str, run: Path, place: Place) -> Iterator[Case]:
-    name, suffix = Path(place.file).name, Path(place.file).suffix
-    words, copy = commands(algorithm), runs.place(algorithm)
-    for reader in READERS[name] if name in READERS else READERS[suffix]:
-        for how in DAMAGE:
-            if how == "missing" and not place.keys:
-                continue  # a missing file is another matter, tested elsewhere
-            shown = ".".join(map(str, place.keys))
-            yield Case(
-                f"{reader} {algorithm} {run.name}: {place.file} {shown} {how}",
-                words[reader],
-                partial(_prepare, run, copy, place, how),
-                ((name, copy),),
-                kept=copy if reader == "resume" else "",
-            )
+def cases(folder: Path) -> Iterator[Case]:
+    """Yield every case: hundreds of thousands for each algorithm."""
+    for target in targets(folder):
+        for reader in target.readers:
+            yield from (target.case(reader, how) for how in _damage(target))
 
 
-def _of_packed(packed: Path, place: Place) -> Iterator[Case]:
-    for words in (("report", packed.name, "-o", "page.html"), ("report", packed.name, "-o", "all")):
-        for how in DAMAGE:
-            if how == "missing" and len(place.keys) < 2:
-                continue
-            shown = ".".join(map(str, place.keys))
-            yield Case(
-                f"{words[-1]} {packed.name}: {shown} {how}",
-                words,
-                partial(_prepare_packed, packed, place, how),
-                ((packed.name,),),
-            )
+def sample(folder: Path, count: int, seed: int) -> list[Case]:
+    """Return some cases, as many of each kind of file."""
+    chance = random.Random(seed)
+    by_kind: dict[str, list[Target]] = {}
+    for target in targets(folder):
+        by_kind.setdefault(target.kind, []).append(target)
+    kinds = sorted(by_kind)
+    chosen = []
+    for number in range(count):
+        target = chance.choice(by_kind[kinds[number % len(kinds)]])
+        chosen.append(
+            target.case(chance.choice(list(target.readers)), chance.choice(_damage(target)))
+        )
+    return chosen
 
 
-def _prepare(run: Path, name: str, place: Place, how: str, folder: Path) -> None:
+def _damage(target: Target) -> list[str]:
+    """Return the damage that is possible; that a whole file is missing is tested elsewhere."""
+    whole = not target.place.keys or (target.run.is_file() and len(target.place.keys) < 2)
+    return [how for how in DAMAGE if not (whole and how == "missing")]
+
+
+def _prepare(target: Target, name: str, how: str, folder: Path) -> None:
     copy = folder / name
-    shutil.copytree(run, copy)
-    path = copy / place.file
+    if target.run.is_file():
+        shutil.copy(target.run, copy)
+        damage(copy, target.place.keys, how)
+        return
+    shutil.copytree(target.run, copy)
+    path = copy / target.place.file
     before = path.read_bytes()
-    damage(path, place.keys, how)
+    damage(path, target.place.keys, how)
     vouch(copy, path, before)
-
-
-def _prepare_packed(packed: Path, place: Place, how: str, folder: Path) -> None:
-    shutil.copy(packed, folder)
-    damage(folder / packed.name, place.keys, how)

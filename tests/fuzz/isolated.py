@@ -21,8 +21,9 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ STEPS = 400
 """Steps of the environments after which a command is told to stop."""
 MEMORY = 3 * 2**30
 """Bytes that a case may reserve."""
+TOGETHER = 500
+"""Cases that are run in one process."""
 TRACEBACK, DIED, HUNG, STARTED = 70, 71, 72, 73
 """Ends of a case that are no exit codes; the last one is fine: other processes would train."""
 PROCESSES = 32
@@ -76,8 +79,15 @@ class End:
     """Whether the folder that is kept was changed."""
 
 
-def run(cases: Sequence[Case], folder: Path, hangs: float = HANGS) -> Iterator[tuple[Case, End]]:
+def run(cases: Iterable[Case], folder: Path, hangs: float = HANGS) -> Iterator[tuple[Case, End]]:
     """Run cases one after another; one that hangs or kills its process does not end the others."""
+    cases = iter(cases)
+    while left := list(islice(cases, TOGETHER)):
+        yield from _run_together(left, folder, hangs)
+
+
+def _run_together(cases: Sequence[Case], folder: Path, hangs: float) -> Iterator[tuple[Case, End]]:
+    """Run cases in one process, and those after a lost one in another."""
     left = list(cases)
     while left:
         receiver, sender = socket.socketpair()

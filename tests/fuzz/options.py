@@ -139,7 +139,12 @@ def bases() -> list[Base]:
         Base(("envs",), (), ("envs",)),
         Base(("algos",), (), ("algos",)),
         Base(("assets",), (), ("assets",)),
-        Base(("assets", "humanoidbench", "--source", "a_folder"), (1,), ("assets",), refused=("LICENSE",)),
+        Base(
+            ("assets", "humanoidbench", "--source", "a_folder"),
+            (1,),
+            ("assets",),
+            refused=("LICENSE",),
+        ),
         Base(
             ("bench", "--algorithms", "pqn", "--env", "probe/both", "--seconds", "0.001"),
             (),
@@ -163,7 +168,9 @@ def options_of(base: Base) -> list[str]:
     # Several spellings of an option stand on one line, explanations beside or below them.
     lines = re.findall(r"^[^\w-]{0,4}(--?[a-z].*)", text.getvalue(), re.M)
     spellings = [
-        re.match(r"-[a-z]\b|--[a-z][\w.-]*", part.strip()) for line in lines for part in line.split(",")
+        re.match(r"-[a-z]\b|--[a-z][\w.-]*", part.strip())
+        for line in lines
+        for part in line.split(",")
     ]
     found = dict.fromkeys(match[0] for match in spellings if match)
     return [name for name in found if name not in ("--help", "-h")] + list(base.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hadamard.core import discover
 from hadamard.core.identity import run_name
 from hadamard.core.stopping import INTERRUPTED
 from tests.fuzz import isolated
@@ -28,6 +29,11 @@ def write(folder: Path, algorithm: str = "dqn") -> Path:
     if [end.code for end in ends] != [0, INTERRUPTED, 0]:
         raise RuntimeError(f"the runs to damage were not made: {ends}")
     return runs
+
+
+def write_all(folder: Path) -> Path:
+    """Train both runs of every algorithm, and return the folder that holds theirs."""
+    return [write(folder, name) for name in discover.names(discover.ALGORITHMS)][0].parent
 
 
 def variant(algorithm: str) -> str:
