@@ -37,9 +37,7 @@ def test_pqns_last_update_has_a_rate_where_rollouts_do_not_divide_the_steps() ->
     agent: Any = build_agent("pqn", settings("pqn", "both", {**changes, "train.steps": 90}))[0]
     agent.counters["updates"] = agent.total_updates - 1  # of the fifth rollout, at step 100
     assert agent.total_updates == 20
-    assert agent.learning_rate(agent.counters["updates"]) == pytest.approx(
-        agent.config.learning_rate / 20
-    )
+    assert agent.learning_rate(agent.counters["updates"]) == pytest.approx(agent.config.learning_rate / 20)
 
 
 def test_pqns_exploration_falls_from_rollout_to_rollout() -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from hadamard.core import files
 from hadamard.report.data.packed import SUFFIX
-from tests.fuzz.isolated import Case
 from tests.fuzz import runs
+from tests.fuzz.isolated import Case
 
 DAMAGE = {
     "missing": None,

@@ -41,7 +41,7 @@ def plain(text: str) -> str:
 
 
 def _says(text: str, word: str) -> bool:
-    """Tell whether a text has a word, which is not a part of another; of long ones the beginning."""
+    """Tell whether a text has a word that is not a part of another; of long ones the beginning."""
     word = plain(word)
     end = r"(?!\w)" if len(word) <= _COMPARED else ""
     return bool(word) and re.search(rf"(?<!\w){re.escape(word[:_COMPARED])}{end}", text) is not None

@@ -49,7 +49,9 @@ def uniforms(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
     block = torch.arange(-(-lanes // 4), device=device).view(1, 1, -1)
     step, seed = step.view(-1, 1, 1), seed.view(-1, 1, 1)
     shape = torch.broadcast_shapes(seed.shape, row.shape, block.shape)
-    counter = tuple(part.expand(shape) for part in (step & _MASK, (step >> 32) & _MASK, row, block))
+    counter = tuple(
+        part.expand(shape) for part in (step & _MASK, (step >> 32) & _MASK, row, block)
+    )
     numbers = philox(counter, (seed.expand(shape), torch.zeros_like(seed).expand(shape)))
     bits = torch.stack(numbers, -1).flatten(2)[..., :lanes]
     return (bits >> 8).to(torch.float32) * 2.0**-24

@@ -158,7 +158,8 @@ class TensorGames:
             final_obs=outcome.obs[ended] if len(ended) else None,
             any_truncated=bool(truncated.any()),
             episodes=tuple(
-                Episode(*episode) for episode in zip(ended.tolist(), scores, lengths, strict=True)
+                Episode(*episode)
+                for episode in zip(ended.tolist(), scores, lengths, strict=True)
             ),
         )
 

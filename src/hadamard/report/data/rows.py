@@ -8,7 +8,6 @@ line by line; what cannot be read is left out, and reported.
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path

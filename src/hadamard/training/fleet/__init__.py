@@ -44,9 +44,7 @@ def resolved(algorithm: str, spec: RunSpec[Any]) -> RunSpec[Any]:
     return replace(spec, train=replace(spec.train, fleet=choice))
 
 
-def grouped(
-    items: Sequence[Item], algorithms: Sequence[str], specs: Sequence[Any]
-) -> list[list[Item]]:
+def grouped(items: Sequence[Item], algorithms: Sequence[str], specs: Sequence[Any]) -> list[list[Item]]:
     """Divide runs into those that can be trained as one computation, in their order."""
     groups: dict[str, list[Item]] = {}
     for item, algorithm, spec in zip(items, algorithms, specs, strict=True):

@@ -63,7 +63,9 @@ class OnPolicy:
         self._play_step = jit(compiled(self._play), device, changed, train.capture)
         self._finish = jit(self._finish_rollout, device, [], train.capture, reuse_output=True)
         changed = [*self.optimizer.tensors, self.position]
-        self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
+        self._update = jit(
+            compiled(self._learn), device, changed, train.capture, reuse_output=True
+        )
 
     def _allocate(self) -> None:
         """Make all tensors that stay at their place in memory."""
@@ -161,7 +163,9 @@ class OnPolicy:
         """Take one step in all games, and store it."""
         obs, games = self.obs, self.games
         exploration = self.exploration.index_select(1, self.position).squeeze(1)
-        draws = uniforms(self._choice_seed, games.steps, self.num_envs, self.agents[0].choice_draws)
+        draws = uniforms(
+            self._choice_seed, games.steps, self.num_envs, self.agents[0].choice_draws
+        )
         if self.greedy is not None:  # its rows draw nothing
             draws = torch.cat([draws, draws.new_zeros(*self._greedy_shape, draws.shape[2])], 1)
         choice = self._choose(obs, draws, exploration)
