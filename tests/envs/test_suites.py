@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,13 @@ def test_tasks_are_listed_with_nothing_installed() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert set(completed.stdout.split()) == {"True"}
+
+
+def test_the_files_of_the_suites_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = suites.suites()
+
+    def parse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr(suites.ast, "parse", parse)
+    assert suites.suites() == before

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -202,6 +203,7 @@ def _restrict(folder: Path) -> None:
         "HADAMARD_COMMIT": "fuzz",
         "HADAMARD_HUMANOIDBENCH_ASSETS": str(home / "assets"),
     }
+    tempfile.tempdir = str(home)
     sys.dont_write_bytecode = True
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
