@@ -1,0 +1,130 @@
+"""Whole training of fleets beside processes that train one run each, on one GPU.
+
+    python benchmarks/bench_fleet.py [--env minatar/breakout] [--seconds 4] [--processes 12]
+        [--cases pqn:ReLU:32 dqn:ReLU:128 ...]
+
+All are set up first, side by side, each in a process of its own; then one after the other is
+measured while the rest waits. Steps per second are those of all runs together: acting, games,
+learning, records and diagnoses of the fleets; the single runs are measured without diagnoses. A
+case is ALGORITHM:VARIANT:RUNS; the variants are those of ``hadamard bench``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from timing import machine
+
+CASES = (
+    *(f"pqn:ReLU:{runs}" for runs in (10, 32, 128)),
+    "pqn:tanh + HR:32",
+    "dqn:ReLU:128",
+    "dqn:tanh + HR:128",
+    "ppo:ReLU:32",
+)
+
+
+class Case(NamedTuple):
+    """What one process measures."""
+
+    algorithm: str
+    variant: str
+    runs: int
+    """In one fleet; 0 for a single run without fleet."""
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """Read a case as the command line gives it."""
+        algorithm, variant, runs = text.split(":")
+        return cls(algorithm, variant, int(runs))
+
+
+def work(case: Case, env: str, seconds: float, device: str, pipe: Connection) -> None:
+    """Set up a case, wait for the word, measure it and send the result."""
+    if case.runs == 0:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    from hadamard.experiments.bench import TimedTraining, variant_training
+    from hadamard.experiments.fleet_bench import TimedFleet
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        setting = case.algorithm, env, case.variant
+        if case.runs:
+            timed: TimedFleet | TimedTraining = TimedFleet(*setting, case.runs, device, folder)
+        else:
+            timed = variant_training(*setting, device, folder / "run", {"train.fleet": "off"})
+        with closing(timed):
+            pipe.send(timed.setup_seconds)
+            pipe.recv()
+            pipe.send(timed.measure(seconds))
+            pipe.recv()
+
+
+class Worker:
+    """A process that measures a case."""
+
+    def __init__(self, case: Case, env: str, seconds: float, device: str) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        arguments = case, env, seconds, device, theirs
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=work, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def receive(self):  # type: ignore[no-untyped-def]
+        """Return what the process sent; None if it has failed, which it printed."""
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            return None
+
+
+def main() -> None:
+    """Measure all cases and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env", default="minatar/breakout")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--processes", type=int, default=12, help="single runs; 0: none")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--cases", nargs="*", default=CASES, metavar="ALGORITHM:VARIANT:RUNS")
+    options = parser.parse_args()
+    cases = [Case.parse(text) for text in options.cases]
+    setting = options.env, options.seconds, options.device
+    groups = {case: [Worker(case, *setting)] for case in cases}
+    if options.processes:
+        for case in {case._replace(runs=0): None for case in cases if case.variant == "ReLU"}:
+            groups[case] = [Worker(case, *setting) for _ in range(options.processes)]
+    setups = {case: [w.receive() for w in workers] for case, workers in groups.items()}
+    print(f"{options.env}, {machine()}, seeds from 0")
+    print(f"{'':<26}{'steps/s':>12}{'to processes':>14}{'set-up':>8}   parts")
+    baseline: dict[str, float] = {}
+    for case, workers in sorted(groups.items(), key=lambda group: group[0].runs):
+        if any(setup is None for setup in setups[case]):
+            print(f"{case.algorithm} {case.variant} {case.runs}: failed, see above")
+            continue
+        for worker in workers:
+            worker.pipe.send("measure")
+        timings = [worker.receive() for worker in workers]
+        rate = sum(timing.rate for timing in timings)
+        if not case.runs:
+            baseline[case.algorithm] = rate
+        runs = f"{case.runs} runs" if case.runs else f"{len(workers)} processes"
+        times = f"{rate / baseline[case.algorithm]:.1f}x" if case.algorithm in baseline else ""
+        parts = timings[0].parts.items()
+        shares = ", ".join(f"{name} {s / timings[0].seconds:.0%}" for name, s in parts)
+        label = f"{case.algorithm} {case.variant}, {runs}"
+        print(f"{label:<26}{rate:>12,.0f}{times:>14}{max(setups[case]):>7.0f}s   {shares}")
+        for worker in workers:
+            worker.pipe.send("end")
+            worker.process.join()
+
+
+if __name__ == "__main__":
+    main()
