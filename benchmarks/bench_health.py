@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,14 @@ def paper_rank(features: np.ndarray, delta: float = 0.01) -> int:
     return len(values) - int(np.sum(np.cumsum(values) >= (1 - delta) * values.sum())) + 1
 
 
+def one_by_one(
+    networks: Sequence[ActorCritic], observations: Sequence[Tensor], train: TrainSpec
+) -> None:
+    """Diagnose each network alone, with its place as the seed."""
+    for seed, (network, obs) in enumerate(zip(networks, observations, strict=True)):
+        examine(network, obs, train, seed, 0)
+
+
 def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
     """Print and return the milliseconds a network takes when diagnosed alone and together."""
     minatar = EnvSpec((4, 10, 10), torch.bool, num_actions=3)
@@ -77,14 +85,8 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
         observations = (torch.rand(shape, device=device) < 0.1).to(env.obs_dtype)
         train, seeds = TrainSpec(), range(count)
 
-        def one_by_one(
-            networks: list[ActorCritic] = networks, observations: Tensor = observations
-        ) -> None:
-            for network, obs, seed in zip(networks, observations, seeds, strict=True):
-                examine(network, obs, train, seed, 0)
-
         calls: dict[str, Callable[[], object]] = {
-            "alone": one_by_one,
+            "alone": functools.partial(one_by_one, networks, list(observations), train),
             "together": functools.partial(
                 examine_together, networks, list(observations), train, seeds, 0
             ),

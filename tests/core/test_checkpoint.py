@@ -19,23 +19,10 @@ from torch import nn
 from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.learning.replay import Replay
-from tests.support.checkpoints import flip_a_byte, same
+from tests.support.checkpoints import Holder, flip_a_byte, same, three_saves
 from tests.support.replay import Transitions
 
 CPU = torch.device("cpu")
-
-
-class Holder:
-    """A part of a checkpoint that holds whatever it is given."""
-
-    def __init__(self, state: Any = None) -> None:
-        self.state = state
-
-    def state_dict(self) -> Any:
-        return self.state
-
-    def load_state_dict(self, state: Any) -> None:
-        self.state = state
 
 
 def roundtrip(folder: Path, state: Any) -> Any:
@@ -61,6 +48,7 @@ TENSORS += ["uint8", "uint16", "uint32", "uint64", "bool"]
         {"tensor": torch.tensor(2.5), "array": np.array(2.5), "nested": [np.array(7, "uint32")]},
         {"tensor": torch.empty(0, 3), "array": np.empty((2, 0), np.uint32)},
         {"strided": torch.arange(12).view(3, 4).T, "array": np.arange(12).reshape(3, 4).T},
+        {"array": np.arange(12).reshape(3, 4)[::-1, ::2]},
         {"nan": float("nan"), "inf": [-math.inf, math.inf], "tensor": torch.tensor([math.nan])},
         {"tiny": 5e-324, "third": 1 / 3, "long": 2**80},
         torch.Generator().manual_seed(3).get_state(),
@@ -77,6 +65,7 @@ TENSORS += ["uint8", "uint16", "uint32", "uint64", "bool"]
         "no dimensions",
         "empty",
         "strided",
+        "backwards",
         "not finite",
         "numbers",
         "torch generator",
@@ -130,14 +119,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def three_saves(folder: Path) -> list[Path]:
-    """Save at steps 1 to 3; return what is left, newest first."""
-    for step in (1, 2, 3):
-        state = {"step": step, "weight": torch.full((3,), float(step))}
-        checkpoint.save(folder, step, {"part": Holder(state)})
-    return sorted(folder.glob("step-*"), reverse=True)
-
-
 def test_a_damaged_older_checkpoint_does_not_stop_the_next_save(tmp_path: Path) -> None:
     class Kept:
         def save_increment(self, folder: Path) -> dict[str, Any]:
@@ -175,8 +156,10 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, damage: str) -> Non
     (trouble,) = troubles
     assert newest.name in trouble
     assert "damaged" in trouble
-    with pytest.warns(UserWarning, match=f"an older checkpoint is used: .*{newest.name}.*damaged"):
+    words = f"an older checkpoint is used: .*{newest.name}.*damaged"
+    with pytest.warns(UserWarning, match=words) as seen:
         assert checkpoint.newest(tmp_path) == other
+    assert seen[0].filename == __file__  # of who asks
     DAMAGES[damage](other)
     with pytest.raises(CheckpointError, match="nothing to resume from: .*damaged.*; .*damaged"):
         checkpoint.load(tmp_path, {"part": part})
@@ -202,6 +185,22 @@ def test_a_run_that_fell_back_goes_on_saving(tmp_path: Path, damage: str) -> Non
     # Both of the two that count are whole.
     DAMAGES["flipped tensor"](tmp_path / "step-000000000016")
     assert checkpoint.load(tmp_path, {"replay": loaded})[0] == 13
+
+
+@pytest.mark.parametrize(
+    ("left_out", "listed"),
+    [(["state.json"], "tensors.safetensors"), (["state.json", "tensors.safetensors"], "none")],
+)
+def test_a_manifest_that_lists_other_files_is_refused(
+    tmp_path: Path, left_out: list[str], listed: str
+) -> None:
+    path = checkpoint.save(tmp_path, 1, {"part": Holder(1)})
+    digests = dict(checkpoint.manifest(path).digests)
+    for name in left_out:
+        del digests[name]
+    (path / "manifest.json").write_text(json.dumps(digests))  # as earlier versions wrote it
+    with pytest.raises(CheckpointError, match=f"it lists the files {listed}"):
+        checkpoint.load(tmp_path, {"part": Holder()})
 
 
 def test_nothing_to_load_is_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from tests.support.mutants import GROUPS
 from tests.support.pages import DOCS, section, table
 from tests.support.paths import ROOT
 
@@ -23,6 +24,30 @@ def test_every_test_that_is_named_is_there() -> None:
     assert len(named) > 20
     for file, test in named:
         assert test in defined_tests(ROOT / "tests" / file), f"{file}::{test}"
+
+
+def test_every_property_names_a_test_that_draws_its_examples() -> None:
+    rows = table(section(PAGE, "Properties"), "subject")
+    assert len({subject for subject, *_ in rows if subject}) == 9
+    for *_, named in rows:
+        file, _, test = named.partition("::")
+        tree = ast.parse((ROOT / "tests" / file).read_text())
+        (found,) = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == test]
+        assert any(ast.unparse(mark).startswith("given(") for mark in found.decorator_list), named
+
+
+def test_the_faults_add_up_and_are_of_code_that_is_there() -> None:
+    text = section(PAGE, "Mutation")
+    *modules, total = table(text, "module")
+    assert [module for module, *_ in modules] == list(GROUPS)
+    sums = [sum(int(row[column]) for row in modules) for column in (1, 2)]
+    assert total == ["all", *map(str, sums), f"{100 * sums[1] / sums[0]:.1f} %"]
+    for _, faults, noticed, share in modules:
+        assert share == f"{100 * int(noticed) / int(faults):.1f} %"
+    rows = table(text, "file")
+    assert f"These {sums[0] - sums[1]} are left" in text
+    for file, code, *_ in rows:
+        assert code in (ROOT / "src" / "hadamard" / file).read_text(), (file, code)
 
 
 def test_every_promise_names_a_test() -> None:

@@ -21,6 +21,7 @@ def test_relu_rule_is_exact_zeros() -> None:
     assert str(dormancy) == "1 of 3 neurons dormant (33.3%)"
     assert dormant(z).kind == "relu"  # none negative, some zero
     assert dormant(z - 1e-3).kind == "tanh"
+    assert dormant(torch.tensor([[-1.0], [0.0], [1.0]])).kind == "tanh"  # some zero, one negative
     assert dormant(torch.rand(8, 2) + 1).kind == "tanh"
 
 

@@ -137,6 +137,10 @@ def test_the_estimate_is_the_papers_formula() -> None:
     assert float(peaks) == pytest.approx(density.max(), rel=1e-6)
     places, curve = kde.density_curves(values, generator=torch.Generator().manual_seed(5))
     np.testing.assert_allclose(curve[0], np.interp(places[0], x, density), atol=1e-6)
+    # At evenly spaced places, from three bandwidths below the samples to three above.
+    reach = 3 * bandwidth
+    even = np.linspace(a.min() - reach, a.max() + reach, 200)
+    np.testing.assert_allclose(places[0], even, rtol=0, atol=1e-12)
 
 
 def test_a_neurons_peak_does_not_depend_on_other_neurons(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def train_for(steps: int, **options) -> tuple[Monitor, list[int]]:
 
 
 def test_monitor_writes_a_line_when_one_is_due(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "health.jsonl"
+    path = tmp_path / "new" / "er" / "health.jsonl"
     monitor, calls = train_for(10, every=4, path=path)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["step"] for row in rows] == [4, 8]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -103,6 +104,24 @@ def test_a_forward_that_does_not_lead_to_the_network_is_refused() -> None:
     for forward in (Owner(other).value, lambda x: other(x), torch.tanh):
         with pytest.raises(ValueError, match="forward=.* does not run the network: pass one of"):
             diagnose(Agent(), torch.randn(40, 6), forward=forward)
+
+
+@dataclass
+class Around:
+    """An object around a network, or around another such object."""
+
+    inner: Any
+
+    def __call__(self, x: Tensor) -> Any:
+        return self.inner(x)
+
+
+def test_the_network_is_found_three_objects_deep() -> None:
+    agent, x = Agent(), torch.randn(40, 6)
+    three = Around(Around(Around(agent)))
+    assert [layer.name for layer in diagnose(agent, x, forward=three)] == ["act", "act (call 2)"]
+    with pytest.raises(ValueError, match="does not run the network: pass one of its methods"):
+        diagnose(agent, x, forward=Around(three))
 
 
 def test_a_replica_shares_tensors_and_data_and_nothing_else() -> None:

@@ -163,7 +163,13 @@ def test_returns_of_several_steps_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "expected"), [(500, 0.99), (1000, 0.995), (5000, 0.995), (50, 0.95), (200, 0.975)]
+    ("steps", "expected"),
+    [(500, 0.99), (1000, 0.995), (5000, 0.995), (50, 0.95), (200, 0.975), (1, 0.95)],
 )
 def test_the_discounts_horizon_is_a_fifth_of_an_episode(steps: int, expected: float) -> None:
     assert discount_for_length(steps) == pytest.approx(expected)
+
+
+def test_without_a_time_limit_there_is_no_such_discount() -> None:
+    with pytest.raises(ValueError, match="no time limit to derive a discount from"):
+        discount_for_length(0)

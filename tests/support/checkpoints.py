@@ -1,4 +1,4 @@
-"""Compare the states of checkpoints, and damage their files."""
+"""Parts of checkpoints, their comparison, and damage to their files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from hadamard.core import checkpoint
 
 
 def same(left: Any, right: Any) -> bool:
@@ -30,3 +32,24 @@ def flip_a_byte(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
+
+
+class Holder:
+    """A part of a checkpoint that holds whatever it is given."""
+
+    def __init__(self, state: Any = None) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+    def load_state_dict(self, state: Any) -> None:
+        self.state = state
+
+
+def three_saves(folder: Path) -> list[Path]:
+    """Save at steps 1 to 3; return what is left, newest first."""
+    for step in (1, 2, 3):
+        state = {"step": step, "weight": torch.full((3,), float(step))}
+        checkpoint.save(folder, step, {"part": Holder(state)})
+    return sorted(folder.glob("step-*"), reverse=True)

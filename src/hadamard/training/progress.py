@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from hadamard.text import duration
+from hadamard.text import counted, duration
+
+_TITLES = 4
+"""Runs that a shared display names."""
 
 
 class Progress(Protocol):
@@ -123,6 +126,7 @@ class SharedProgress:
         self.running: list[bool] = []
         self.total = 0
         self.display: Progress | None = None
+        self._shown = 0.0
 
     def __call__(self, title: str, total: int, done: int = 0) -> Progress:
         """Add a run; the last one opens the display."""
@@ -132,11 +136,17 @@ class SharedProgress:
         self.running.append(True)
         self.total += total
         if len(self.titles) == self.num_runs:
-            self.display = self.make("\n".join(self.titles), self.total, sum(self.steps))
+            titles, rest = self.titles[:_TITLES], len(self.titles) - _TITLES
+            titles += [f"... and {counted(rest, 'run')} more"] if rest > 0 else []
+            self.display = self.make("\n".join(titles), self.total, sum(self.steps))
         return _RunProgress(self, len(self.titles) - 1)
 
     def update(self) -> None:
-        """Show the current state of all runs."""
+        """Show the current state of all runs, at most ten times a second, and at the end."""
+        now = time.monotonic()
+        if now - self._shown < 0.1 and sum(self.steps) < self.total:
+            return
+        self._shown = now
         if self.display is not None:
             self.display.update(sum(self.steps), _means(self.facts))
 

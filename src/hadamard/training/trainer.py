@@ -19,6 +19,7 @@ from hadamard.core.run import Run
 from hadamard.core.typed import checked
 from hadamard.core.types import Episode, LearnsAhead, Metrics, State
 from hadamard.envs.common import EnvironmentFailure
+from hadamard.health import Diagnosis
 from hadamard.training import health_stream
 from hadamard.training.clock import Clock
 from hadamard.training.evaluate import evaluate
@@ -159,6 +160,7 @@ class Trainer:
         if observe_now:
             self.observe()
             self._do(due)
+            self.save_if_due()
 
     def observe(self) -> None:
         """Let the agent observe the newest step and learn from it, and record finished games."""
@@ -170,25 +172,42 @@ class Trainer:
             self._watch(metrics)
         self.record_greedy(Episodes.ended_at(self.step, self.pipeline.take_greedy_episodes()))
 
-    def advance_to(self, step: int, metrics: Metrics | None, *, finite_weights: bool) -> None:
-        """Do what came due on the way to a step that was reached elsewhere (in a fleet).
+    def advance_to(
+        self,
+        step: int,
+        metrics: Metrics | None,
+        diagnosis: Diagnosis | ValueError | None,
+        *,
+        finite_weights: bool,
+    ) -> None:
+        """Do what came due on the way to a step that was reached elsewhere, but for saving.
 
-        ``finite_weights`` says whether all weights are finite there.
+        Args:
+            step: The step that was reached (in a fleet).
+            metrics: Measurements of the newest update, if one was made.
+            diagnosis: The diagnosis there, or why there is none; None if none is due.
+            finite_weights: Whether all weights are finite there.
         """
         before, self.step = self.step, step
         self._finite_weights = finite_weights
         self._watch(metrics)
-        self._do(self.timetable.due(before, step))
+        self._do(self.timetable.due(before, step), diagnosis)
 
-    def _do(self, due: Due) -> None:
+    def _do(self, due: Due, diagnosis: Diagnosis | ValueError | None = None) -> None:
         if due.evaluation:
             self.evaluate()
         if due.checkpoint:
             self._checkpoint_due = self._densities_due = True
         if due.diagnosis:
-            self.diagnose(self.recent.take())
+            if diagnosis is None:
+                self.diagnose(self.recent.take())
+            else:
+                self._record_diagnosis(diagnosis)
         if due.log:
             self._log()
+
+    def save_if_due(self) -> None:
+        """Write a checkpoint if one is due and nothing is half done."""
         if self._checkpoint_due and self.settled:
             self.save()
 
@@ -281,14 +300,19 @@ class Trainer:
         self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
 
     def diagnose(self, obs: Tensor) -> None:
-        """Diagnose the network on these observations.
-
-        The first diagnosis after each checkpoint also records the densities of 16 neurons.
-        """
+        """Diagnose the network on these observations."""
         self._check_finite()
         network, spec = self.agent.network, self.spec
         with self.clock("health"):
             diagnosis = health_stream.examine(network, obs, spec.train, spec.seed, self.step)
+        self._record_diagnosis(diagnosis)
+
+    def _record_diagnosis(self, diagnosis: Diagnosis | ValueError) -> None:
+        """Record a diagnosis; the first one after each checkpoint also as densities of neurons."""
+        self._check_finite()
+        if isinstance(diagnosis, ValueError):
+            raise diagnosis  # why it could not be made
+        with self.clock("health"):
             self.run.write("health", {"step": self.step, **health_stream.health_row(diagnosis)})
             if self._densities_due:
                 self._densities_due = False

@@ -112,6 +112,10 @@ def test_the_disks_space_is_reserved_before_training(
     replay = Replay(ATARI, 1, 1_000, CPU, "disk", tmp_path)
     (file,) = files
     assert os.fstat(file).st_blocks * 512 >= replay.frames.nbytes
+    assert os.fstat(file).st_size == replay.frames.nbytes
+    assert os.fstat(file).st_dev == tmp_path.stat().st_dev
+    if Path("/proc/self/fd").is_dir():
+        assert os.readlink(f"/proc/self/fd/{file}").startswith(str(tmp_path))
     os.close(file)
 
 

@@ -35,6 +35,26 @@ def content(batch: Batch, stream: Transitions) -> list[tuple[Any, ...]]:
     ]
 
 
+def test_a_replay_without_transitions_says_how_long_episodes_must_be() -> None:
+    stream = Transitions(1, 1, resets=0.0, limits=0.0, lives=0.0)
+    replay = Replay(stream.spec, 1, 20, CPU, horizon=2)
+    replay.begin(stream.obs())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no episode has lasted the 2 steps of a draw yet"):
+            replay.require_drawable()
+        replay.add(*stream.step())
+    replay.require_drawable()
+
+
+def test_what_draws_by_priority_read_is_there_only_with_priorities() -> None:
+    spec = Transitions(1, 1).spec
+    plain, prioritized = (Replay(spec, 1, 20, CPU, prioritized=flag) for flag in (False, True))
+    assert plain.priorities == ()
+    priority, largest = prioritized.priorities
+    assert priority is prioritized.priority
+    assert largest is prioritized.largest_priority
+
+
 @pytest.mark.parametrize(
     ("stack", "num_envs", "slots", "habits"),
     [

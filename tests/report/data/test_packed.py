@@ -161,6 +161,17 @@ def test_thinned_numbers_are_those_of_the_streams(tmp_path: Path) -> None:
     assert data.final("score") == pytest.approx(late.mean())
 
 
+def test_a_run_that_has_just_begun_has_no_scores(tmp_path: Path) -> None:
+    run = played_alongside(tmp_path / "new", {}, score=None, finished=False)
+    record = record_of(run)
+    assert record["reached"] == 0
+    nothing = {"values": [], "final": None}
+    assert record["scores"] == {"training": nothing, "greedy": nothing}
+    (data,), troubles = gather([run])
+    assert not troubles
+    assert np.isnan(data.final("score"))
+
+
 def test_many_evaluations_are_averaged_over_equal_parts(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", steps=3000, train_eval_every=5)
     rows = [json.dumps({"step": step, "score": float(step)}) for step in range(0, 3001, 5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hadamard.report.statistics.difference import difference, level
+from hadamard.report.statistics.difference import difference, level, short_number
 from hadamard.report.statistics.estimates import student_t
 from hadamard.report.statistics.judgement import judge_direction
 from hadamard.report.statistics.task_scores import RunLayout
@@ -105,6 +105,28 @@ def test_percent_and_points_have_the_same_sign() -> None:
                        rng=rng())  # fmt: skip
     assert risen.outcome == "higher"
     assert risen.estimate.value == pytest.approx(50)
+    # Also where the two sides have different signs.
+    crossed = difference([[5.0, 5.1, 4.9, 5.0]], [[-10.0, -10.1, -9.9, -10.0]], unit="percent",
+                         rng=rng())  # fmt: skip
+    assert crossed.outcome == "higher"
+    assert crossed.estimate.value == pytest.approx(150)
+
+
+def test_a_percentage_of_a_baseline_that_does_not_vary_is_a_multiple_of_the_points() -> None:
+    ours, theirs = 5 + rng(1).normal(size=(2, 6)), [[4.0] * 6, [8.0] * 6]  # 6 on average
+    points = difference(ours, theirs, rng=rng()).estimate
+    percent = difference(ours, theirs, unit="percent", rng=rng()).estimate
+    assert percent == pytest.approx([100 / 6 * number for number in points])
+    assert percent.low < percent.value < percent.high
+
+
+def test_numbers_in_sentences() -> None:
+    numbers = {
+        0.0: "0", 0.12345: "0.123", -2.5: "-2.5", 999.4: "999", 999.5: "1,000",
+        1234.4: "1,234", -12345.6: "-12,346",
+    }  # fmt: skip
+    assert {number: short_number(number) for number in numbers} == numbers
+    assert short_number(-0.0) == "0"
 
 
 def test_simulated_experiments_get_the_same_intervals() -> None:

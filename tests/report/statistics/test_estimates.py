@@ -250,6 +250,8 @@ def test_arguments_that_cannot_be_used_are_named() -> None:
         performance_profile([[1.0]], [NAN], rng=rng())
     with pytest.raises(ValueError, match="confidence.*95"):
         estimate([[1.0, 2.0]], rng=rng(), confidence=95)
+    with pytest.raises(ValueError, match="confidence.*95"):  # also where there is no interval
+        probability_of_improvement([[1.0]], [[2.0]], rng=rng(), confidence=95)
     with pytest.raises(ValueError, match="resamples must be at least 1, got 0"):
         estimate([[1.0, 2.0]], rng=rng(), resamples=0)
     with pytest.raises(ValueError, match="at least one seed"):

@@ -101,8 +101,13 @@ def test_claims_that_make_no_sense_are_refused() -> None:
     difference, level = interval(1.0, 2.0), interval(1.0, 2.0, kind="level")
     with pytest.raises(ValueError, match="'higher' or 'lower', got 'better'"):
         judge_direction(difference, "better")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="a margin of equality is a number above 0, got -1"):
-        judge_equality(difference, -1)
+    for margin in (-0.5, NAN, float("inf")):
+        with pytest.raises(ValueError, match=f"margin must be a number from 0, got {margin}"):
+            judge_direction(difference, "higher", margin)
+    for margin in (-1, 0, NAN, float("inf")):
+        match = f"a margin of equality is a number above 0, got {margin}"
+        with pytest.raises(ValueError, match=match):
+            judge_equality(difference, margin)
     with pytest.raises(ValueError, match="a stated size is a finite number, got nan"):
         judge_size(difference, NAN)
     with pytest.raises(ValueError, match="use judge_equality with a margin"):

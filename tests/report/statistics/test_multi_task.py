@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.report import TASKS, table
@@ -51,6 +52,56 @@ def test_only_equal_budgets_are_compared(tmp_path: Path) -> None:
         for line in table(tmp_path / "out", "aggregates-dqn")
     }
     assert comparisons == {long: "baseline", short: "not compared", "tanh": "lower"}
+
+
+def test_curves_are_at_equal_parts_of_the_budget(tmp_path: Path) -> None:
+    for env in TASKS[:2]:
+        for seed in range(2):
+            write_runs(tmp_path, {RELU: 0.6, TANH: 0.4}, 1000, env=env, seed=seed)
+    ((scores,), _) = combine_tasks(sections(load([tmp_path])))
+    assert scores.same_budget
+    assert scores.compared == list(scores.differences) == list(scores.improvements) == ["tanh"]
+    assert scores.differences["tanh"].estimate.value < 0
+    assert scores.improvements["tanh"].value == 0
+    assert scores.steps.tolist() == list(range(20, 1001, 20))
+    for of_label in scores.curves.values():
+        for curve in of_label.values():
+            assert curve.shape == (2, 50)
+            # Episodes end at a tenth and at two tenths of the budget.
+            assert np.isnan(curve[:, :4]).all()
+            assert np.isfinite(curve[:, 4:]).all()
+            assert (curve[:, 4:9] == curve[:, 4:5]).all()
+            assert (curve[:, 9:] == curve[:, -1:]).all()
+
+
+def test_profiles_reach_beyond_the_highest_score(tmp_path: Path) -> None:
+    for env in TASKS[:2]:
+        for seed, best in enumerate((1.0, 3.0)):
+            for activation, scores in (("relu", [best, 4.0]), ("tanh", [best, 5.0])):
+                name = f"{activation}{seed}-{env}".replace("/", "-")
+                write_run(
+                    tmp_path / name, seed, activation=activation, env=env, score=scores,
+                    algorithm="dqn",
+                )  # fmt: skip
+    ((scores,), _) = combine_tasks(sections(load([tmp_path])))
+    finals = [v for tasks in scores.scores.values() for values in tasks.values() for v in values]
+    low, high = min(0.0, *finals), max(1.0, *finals)
+    taus, profiles = scores.profiles()
+    np.testing.assert_allclose(np.diff(taus), 1.02 * (high - low) / 80)
+    assert (taus[0], taus[-1]) == (low, pytest.approx(low + 1.02 * (high - low)))
+    for label, profile in profiles.items():
+        own = [value for values in scores.scores[label].values() for value in values]
+        assert profile.value.tolist() == [np.mean([value > tau for value in own]) for tau in taus]
+        assert profile.value[-1] == 0.0
+
+
+def test_curves_of_different_budgets_are_in_percent(tmp_path: Path) -> None:
+    for env, steps in zip(TASKS[:2], (1000, 200), strict=True):
+        for seed in range(2):
+            write_runs(tmp_path, {RELU: 0.6, TANH: 0.4}, steps, env=env, seed=seed)
+    ((scores,), _) = combine_tasks(sections(load([tmp_path])))
+    assert not scores.same_budget
+    np.testing.assert_allclose(scores.steps, range(2, 101, 2))
 
 
 def test_normalizations() -> None:

@@ -103,5 +103,6 @@ def test_the_last_part_of_training() -> None:
     assert final_mean(steps, values, budget=100, share=0.25) == 4.0
     assert final_mean(steps, values, budget=100, share=1) == 2.75
     assert np.isnan(final_mean(steps[:3], values[:3], budget=100))
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        final_mean(steps, values, budget=100, share=5)
+    for share in (-0.1, 0, 1.01, 5):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            final_mean(steps, values, budget=100, share=share)

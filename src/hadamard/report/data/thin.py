@@ -190,7 +190,10 @@ def _scores(
     if spec.get("train.greedy_envs"):
         scores["greedy"] = {
             "values": shortened(greedy_window_means(*played, steps, budget)),
-            "final": finite_or_none(greedy_window_mean(*played, reached, trained)),
+            # A run that has just begun has no window yet.
+            "final": finite_or_none(
+                greedy_window_mean(*played, reached, trained) if trained else math.nan
+            ),
         }
     if spec.get("train.eval_every"):
         evaluations = played.by_step()

@@ -205,4 +205,4 @@ def _difference(
 
 def short_number(value: float) -> str:
     """Return a number with three digits, or as a whole number from 1,000 on."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:z.3g}"

@@ -8,6 +8,7 @@ the device computes the next one, unless something is due that needs the weights
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from hadamard.envs.tensor_games import StackedGames, TensorGames
+from hadamard.health import Diagnosis
+from hadamard.training import health_stream
 from hadamard.training.fleet.on_policy import OnPolicy
 from hadamard.training.fleet.playing import Pending
 from hadamard.training.fleet.replayed import Replayed
@@ -26,6 +29,8 @@ _COMPUTATIONS: dict[str, type[OnPolicy] | type[Replayed]] = {
     "replay": Replayed,
 }
 """By an agent's ``fleet_kind``."""
+_SAVERS = 8
+"""Checkpoints written at the same time."""
 
 
 class Block(NamedTuple):
@@ -54,6 +59,7 @@ class Fleet:
             games,
             first.spec.train,
         )
+        self._savers = ThreadPoolExecutor(_SAVERS)
         for trainer, obs in zip(trainers, self.computation.player.obs, strict=True):
             trainer.pipeline.obs = obs[: self.num_envs]
             if trainer.greedy is not None:
@@ -96,6 +102,7 @@ class Fleet:
                         paths = (str(trainer.run.path) for trainer in active.values())
                         raise Interrupted(*paths)
         finally:
+            self._savers.shutdown()
             for trainer in self.trainers:
                 trainer.progress.close()
                 trainer.trackers.close()
@@ -128,6 +135,7 @@ class Fleet:
         """Write down what a block led to, and do what came due in it."""
         ends = block.ends.arrays()
         (measurements,) = block.measurements.arrays()
+        diagnoses = self._diagnoses(active)
         for index, trainer in list(active.items()):
             counters = _counters(trainer)
             counters["steps"] += self.computation.block
@@ -144,15 +152,58 @@ class Fleet:
                 trainer.advance_to(
                     trainer.step + self.computation.block,
                     metrics or None,  # no update was made yet
+                    diagnoses.get(index),
                     finite_weights=bool(finite),
                 )
-                if trainer.step >= trainer.spec.train.horizon:
-                    trainer.finish()
-                    del active[index]
             except Diverged as error:
                 diverged.append(str(error))
                 trainer.progress.close()
                 del active[index]
+        self._save(active, diverged)
+
+    def _diagnoses(self, active: Mapping[int, Trainer]) -> dict[int, Diagnosis | ValueError]:
+        """Diagnose all runs for which a diagnosis falls due in the block."""
+        step = next(iter(active.values())).step + self.computation.block
+        due = {
+            index: trainer
+            for index, trainer in active.items()
+            if trainer.timetable.due(trainer.step, step).diagnosis
+        }
+        if not due:
+            return {}
+        trainers = list(due.values())
+        first = trainers[0]
+        with first.clock("health"):
+            diagnoses = health_stream.examine_together(
+                [trainer.agent.network for trainer in trainers],
+                [trainer.recent.take() for trainer in trainers],
+                first.spec.train,
+                [trainer.spec.seed for trainer in trainers],
+                step,
+            )
+        return dict(zip(due, diagnoses, strict=True))
+
+    def _save(self, active: dict[int, Trainer], diverged: list[str]) -> None:
+        """Write the checkpoints that are due, and finish the runs that are at their end."""
+
+        def set_aside(index: int, error: Diverged) -> None:
+            diverged.append(str(error))
+            active.pop(index).progress.close()
+
+        # Side by side, because most of the time of saving is waiting for the disk.
+        saving = {i: self._savers.submit(trainer.save_if_due) for i, trainer in active.items()}
+        for index, saved in saving.items():
+            try:
+                saved.result()
+            except Diverged as error:
+                set_aside(index, error)
+        for index, trainer in list(active.items()):
+            if trainer.step >= trainer.spec.train.horizon:
+                try:
+                    trainer.finish()
+                    del active[index]
+                except Diverged as error:
+                    set_aside(index, error)
 
 
 def _episodes(
