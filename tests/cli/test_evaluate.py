@@ -24,6 +24,10 @@ def test_evaluate_plays_whole_greedy_games(finished: Path, command: Command) -> 
     result = command("evaluate", finished, "--episodes", "0")
     assert result.code == 2
     assert "--episodes must be at least 1, got 0" in result.err
+    for name in ("evaluate", "play"):
+        result = command(name, finished, "--seed", "-1")
+        assert (result.code, result.out) == (2, "")
+        assert "--seed must not be negative, got -1" in result.err
 
 
 def test_evaluate_loads_the_networks_of_the_run(finished: Path) -> None:

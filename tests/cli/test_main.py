@@ -38,6 +38,11 @@ def test_the_overview_names_every_command(command: Command) -> None:
         (["train", "--resume", "x", "--until=1e6"], "a number of steps, got '1e6'"),
         (["evaluate", "nowhere"], "nowhere is not a run"),
         (["analyze", "nowhere"], "nowhere is not a run"),
+        (["envs", "surplus"], "`hadamard envs` takes no options, got 'surplus'"),
+        (["algos", ""], "`hadamard algos` takes no options, got ''"),
+        (["report", ""], "--runs is empty: name a file or a folder"),
+        (["report", "x", "--figure="], "--figure is empty: name a file or a folder"),
+        (["report", "x", "--title", "\udcff"], r"--title must be text in UTF-8, got '\udcff'"),
     ],
 )
 def test_a_wrong_command_is_one_line(

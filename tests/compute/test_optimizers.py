@@ -61,3 +61,16 @@ def test_a_restored_optimizer_continues_exactly(tmp_path: Path, kind: Any) -> No
     learn(layer, optimizer, range(7, 12))
     learn(other, restored, range(7, 12))
     assert same(dict(other.state_dict()), dict(layer.state_dict()))
+
+
+@pytest.mark.parametrize("wrong", ["text", 1.0, torch.zeros(7), torch.zeros(1, 3)])
+def test_moments_of_another_form_are_refused(wrong: Any) -> None:
+    weights = nn.Parameter(torch.ones(3))
+    optimizer = Adam([weights], 0.1)
+    weights.grad = torch.ones(3)
+    optimizer.step()
+    part = optimizers.OptimizerState(optimizer)
+    state = part.state_dict()
+    state["state"][0]["exp_avg"] = wrong
+    with pytest.raises(ValueError, match=r"exp_avg must be a number or of \(3,\)"):
+        part.load_state_dict(state)

@@ -345,3 +345,9 @@ def test_what_is_not_finite_becomes_null(run: Run) -> None:
     run.flush()
     text = (run.path / "train.jsonl").read_text()
     assert text == '{"step": 1, "a": null, "b": [null, [null, 2.0]], "c": {"d": null}}\n'
+
+
+def test_long_settings_are_cut_in_messages(run: Run) -> None:
+    with pytest.raises(RunError, match="net.layer: 'xxx.* there, 'plain' here") as refused:
+        run.check({**run.settings, "net.layer": "x" * 100_000})
+    assert len(str(refused.value)) < 1_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -79,3 +80,13 @@ def test_tasks_are_listed_with_nothing_installed() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert set(completed.stdout.split()) == {"True"}
+
+
+def test_the_files_of_the_suites_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, parsed = suites.suites(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            suites.ast, "parse", lambda *words: parsed.append(words) or ast.Module([], [])
+        )
+        again = suites.suites()
+    assert (again, parsed) == (before, [])

@@ -71,6 +71,7 @@ def test_a_failed_run_of_the_demo_is_reported(
         (["--env", "minatar/breakuot"], "did you mean 'breakout'"),
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--seeds", "1000000000"], "--seeds 1000000000 asks for too many runs: 10,000 seeds"),
         (["--steps", "100"], "--train.steps 100 ends before anything is learned"),
     ],
 )

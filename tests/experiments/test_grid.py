@@ -43,7 +43,13 @@ def test_a_wrong_grid_is_refused(
         grid("dqn", envs, variants, seeds, "runs", overrides)
 
 
-@pytest.mark.parametrize("text", ["0", "", "x", "7-3", "1,,2", "-3"])
+@pytest.mark.parametrize("text", ["1" + "0" * 18, "9" * 400, "0-" + "9" * 18, "5-" + "9" * 30])
+def test_too_many_seeds_are_refused_before_a_list_is_made(text: str) -> None:
+    with pytest.raises(ValueError, match="--seeds .*(10,000 seeds are the most|19 digits)"):
+        seeds_from(text)
+
+
+@pytest.mark.parametrize("text", ["0", "", "x", "7-3", "1,,2", "-3", "²", "٣"])
 def test_wrong_seeds_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--seeds must be"):
         seeds_from(text)

@@ -49,6 +49,8 @@ def test_the_list_has_a_line_for_each_experiment(command: Command) -> None:
         (["fig-dqn", "--scale", "large"], "there are: smoke, minatar, minatar-full, paper"),
         (["fig-dqn", "--until", "-5"], "--until must not be negative, got -5"),
         (["fig-dqn", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["fig-dqn", "--seeds", "1000000000"], "too many runs: 10,000 seeds are the most"),
+        (["fig-dqn", "--draw", "--output", ""], "--output is empty: name a file or a folder"),
         (["fig-dqn", "--tasks", "brekout"], "did you mean 'breakout'?"),
         (["fig-dqn", "--jobs", "0"], "--jobs must be at least 1, got 0"),
     ],

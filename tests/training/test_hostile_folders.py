@@ -259,6 +259,39 @@ def test_a_state_of_other_types_is_refused(
         assert contents(run) == before
 
 
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("loop", "latest", "loss"), {}),
+        (("loop", "latest"), {"loss": "x"}),
+        (("loop", "scores"), ["x"]),
+        (("loop", "facts"), {"dormant": []}),
+        (("agent.optimizer", "param_groups", 0, "eps"), {}),
+        (("agent.replay", "chunks", 0, "end"), ["x"]),
+        (("agent.replay", "chunks", 0, "end"), {"__tensor__": "nowhere"}),
+    ],
+)
+def test_values_that_are_used_later_are_checked_at_once(
+    command: Command, run: Path, equal: Callable[[Path], None], keys: tuple[Any, ...], value: Any
+) -> None:
+    path = run / "checkpoints" / "step-000000000200"
+    state = json.loads((path / "state.json").read_text())
+    place = state["parts"]
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    (path / "state.json").write_text(json.dumps(state))
+    digests = {
+        file: hashlib.sha256((path / file).read_bytes()).hexdigest()
+        for file in ("state.json", "tensors.safetensors")
+    }
+    (path / "manifest.json").write_text(json.dumps(digests))
+    result = command("train", "--resume", run)
+    assert (result.code, "Traceback" in result.err) == (0, False), result.err
+    assert f"an older checkpoint is used: {path}" in result.err
+    equal(run)
+
+
 EDITS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 7},
     "net.width": {"net": {"width": 4096}},

@@ -74,4 +74,6 @@ def test_how_many_seeds_must_be_a_number_of_runs(
 ) -> None:
     assert cli.main(words("dqn", tmp_path / "run", **{"--seeds": 0})) == 2
     assert "--seeds must be at least 1, got 0" in capsys.readouterr().err
+    assert cli.main(words("dqn", tmp_path / "run", **{"--seeds": 10**9})) == 2
+    assert "10,000 seeds are the most" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

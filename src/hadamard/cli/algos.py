@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from hadamard.cli.common import WRONG
+from hadamard.cli.common import takes_no_words
 from hadamard.core import discover
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    if words:
-        print("usage: hadamard algos\n\nList the algorithms.")
-        return 0 if words[0] in ("-h", "--help") else WRONG
-    print(listing(discover.ALGORITHMS))
+    if takes_no_words(words, "hadamard algos", "List the algorithms."):
+        print(listing(discover.ALGORITHMS))
     return 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hadamard.core import require
@@ -21,6 +23,7 @@ def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     import tyro
 
     request = tyro.cli(kind, args=list(words), prog=prog, **options)
+    _require_named_paths(request, words)
     # Sections that the command line spells without a prefix.
     hints = typing.get_type_hints(type(request), include_extras=True)
     inline = [
@@ -30,6 +33,29 @@ def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
     ]
     require.representable(request, inline=inline)
     return request
+
+
+def takes_no_words(words: Sequence[str], prog: str, summary: str) -> bool:
+    """Tell whether to go on: print the help of a command without options, refuse any other word."""
+    if not words:
+        return True
+    if words[0] not in ("-h", "--help"):
+        raise UserError(f"`{prog}` takes no options, got {words[0]!r}")
+    print(f"usage: {prog}\n\n{summary}")
+    return False
+
+
+def _require_named_paths(request: Any, words: Sequence[str]) -> None:
+    """Refuse an empty word for a path, as an unset variable leaves it: Python reads it as "."."""
+    if not any(word == "" or word.endswith("=") for word in words):
+        return
+    for field in dataclasses.fields(request):
+        value = getattr(request, field.name)
+        if dataclasses.is_dataclass(value):
+            _require_named_paths(value, words)
+        paths = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(path, Path) and path == Path() for path in paths):
+            raise UserError(f"--{field.name.replace('_', '-')} is empty: name a file or a folder")
 
 
 def value_of(flag: str, words: Sequence[str]) -> str | None:

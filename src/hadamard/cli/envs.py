@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hadamard import envs
-from hadamard.cli.common import WRONG
+from hadamard.cli.common import takes_no_words
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    if words:
-        print("usage: hadamard envs\n\nList the environment suites and their tasks.")
-        return 0 if words[0] in ("-h", "--help") else WRONG
+    if not takes_no_words(words, "hadamard envs", "List the environment suites and their tasks."):
+        return 0
     for suite, description in envs.suites().items():
         print(f"{suite}: {description}")
         trouble = envs.trouble(suite)

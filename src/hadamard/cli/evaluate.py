@@ -9,6 +9,7 @@ import tyro
 
 from hadamard import envs
 from hadamard.cli.common import UserError, parse
+from hadamard.core import require
 from hadamard.core.random import child_seed
 from hadamard.text import counted
 from hadamard.training.evaluate import evaluate
@@ -34,6 +35,7 @@ def main(words: list[str]) -> int:
     options = parse(_Evaluate, words, "hadamard evaluate")
     if options.episodes < 1:
         raise UserError(f"--episodes must be at least 1, got {options.episodes}")
+    require.not_negative(options, "seed", section="")
     agent, spec, step, device = load_agent(options.run, options.device)
     parallel = max(n for n in range(1, 21) if options.episodes % n == 0)
     environments = envs.make(

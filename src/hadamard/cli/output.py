@@ -26,7 +26,8 @@ def _outliving(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         buffered,
         encoding=stream.encoding,
-        errors=stream.errors,
+        # A name of a file that is no text is printed as the bytes it was given as.
+        errors="surrogateescape" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.isatty() or stream is sys.stderr,
     )
 

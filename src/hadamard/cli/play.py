@@ -10,6 +10,7 @@ import tyro
 
 from hadamard import envs
 from hadamard.cli.common import UserError, parse
+from hadamard.core import require
 from hadamard.core.random import child_seed
 from hadamard.text import counted
 from hadamard.training import film, start
@@ -44,6 +45,7 @@ def main(words: list[str]) -> int:
         raise UserError("--episodes and --fps must be positive")
     if options.max_steps < 0:
         raise UserError("--max-steps must be 0 or more")
+    require.not_negative(options, "seed", section="")
     run, _, spec = start.open_run(options.run)
     output = options.output or film.default_output(run.path)
     film.check_output(output)

@@ -128,7 +128,9 @@ class OptimizerState:
         self.optimizer.load_state_dict({**state, "param_groups": groups})
         for parameter, moments in self.optimizer.state.items():
             for name, value in moments.items():
-                if isinstance(value, Tensor):  # PyTorch may leave the step count on the CPU
+                if not isinstance(value, Tensor) or value.shape not in ((), parameter.shape):
+                    raise ValueError(f"{name} must be a number or of {tuple(parameter.shape)}")
+                if value.device != parameter.device:  # PyTorch may leave the step count on the CPU
                     moments[name] = value.to(parameter.device)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             if isinstance(rate, torch.Tensor):

@@ -152,9 +152,12 @@ def _stackable(network: nn.Module) -> nn.Module:
         if isinstance(module, HasStackedForm):
             module.stacked = True
         if isinstance(module, nn.Conv2d) and (
-            not isinstance(module, Conv2d) or module.padding != (0, 0) or module.groups != 1
+            not isinstance(module, Conv2d)
+            or module.padding != (0, 0)
+            or module.dilation != (1, 1)
+            or module.groups != 1
         ):
-            raise ValueError(f"{module} cannot be stacked: train these runs with --no-fleet")
+            raise ValueError(f"{module} cannot be stacked: train these runs with --train.fleet off")
     return network
 
 

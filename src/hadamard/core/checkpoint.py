@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from hadamard.core import files, record, renamed, streams
+from hadamard.core.alike import require_alike
 from hadamard.core.files import RunError
 from hadamard.core.streams import Extent
-from hadamard.core.typed import checked
+from hadamard.core.typed import checked, shortened
 from hadamard.core.types import State
 
 KEPT = 2
@@ -124,9 +125,9 @@ def _remove_others(folder: Path, final: Path, parts: Mapping[str, Any]) -> None:
         if hasattr(part, "prune"):
             try:
                 saved = [_saved_part(path, name) for path in record.checkpoints(folder)]
+                part.prune(folder / name, saved)
             except (OSError, ValueError, KeyError, TypeError, RunError):
                 continue  # keep all files: a damaged checkpoint does not say what it needs
-            part.prune(folder / name, saved)
 
 
 def load(
@@ -167,6 +168,7 @@ def restore(path: Path, name: str, part: Any, state: Any) -> None:
             files.require_folder(path.parent / name)
             part.load_increment(path.parent / name, state)
         else:
+            require_alike(state, part.state_dict(), name)
             part.load_state_dict(state)
     except (CheckpointError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
@@ -262,7 +264,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+        raise CheckpointError(f"{path} is damaged: {shortened(str(error), 200)}") from error
 
 
 def _write_json(path: Path, value: Any) -> str:

@@ -196,8 +196,7 @@ class SeedsSpec(RunSpec[C]):
 
     def runs(self) -> list[RunSpec[C]]:
         """Return each run's settings; several runs get a folder each inside ``run_dir``."""
-        if self.seeds < 1:
-            raise ValueError(f"--seeds must be at least 1, got {self.seeds}")
+        require.seeds(self.seeds)
         shared = {f.name: getattr(self, f.name) for f in dataclasses.fields(RunSpec)}
         runs = []
         for seed in range(self.seed, self.seed + self.seeds):

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def representable(config: Any, section: str = "", inline: Collection[str] = ()) -> None:
-    """Refuse numbers that are not finite or do not fit into 64 bits, in sections too.
+    """Refuse numbers that are not finite or do not fit into 64 bits, and what is no text.
+
+    Sections are checked too.
 
     ``inline`` names sections whose settings have no prefix on the command line.
     """
@@ -30,11 +32,22 @@ def representable(config: Any, section: str = "", inline: Collection[str] = ()) 
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"{_flag(section, name)} must be a finite number, got {number}")
+            if isinstance(number, str) and not _is_text(number):
+                raise ValueError(f"{_flag(section, name)} must be text in UTF-8, got {number!a}")
             if isinstance(number, int) and abs(number) > LARGEST:
                 raise ValueError(
                     f"{_flag(section, name)} must be less than 2**63 in size, got a number of "
                     f"{len(str(abs(number)))} digits"
                 )
+
+
+def _is_text(value: str) -> bool:
+    """Tell whether a text can be written in UTF-8; half of a surrogate pair cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def positive(config: Any, *names: str, section: str = "algo") -> None:
@@ -63,6 +76,20 @@ def fraction(config: Any, *names: str, section: str = "algo") -> None:
     for name, value in _given(config, names):
         if not 0 <= value <= 1:
             raise ValueError(f"{_flag(section, name)} must lie in [0, 1], got {value:g}")
+
+
+MOST_SEEDS = 10_000
+"""Seeds that one command trains at most."""
+
+
+def seeds(count: int) -> None:
+    """Refuse a number of seeds that is not positive, or of which not even a list can be made."""
+    if not 1 <= count <= MOST_SEEDS:
+        raise ValueError(
+            f"--seeds must be at least 1, got {count}"
+            if count < 1
+            else f"--seeds {count} asks for too many runs: {MOST_SEEDS:,} seeds are the most"
+        )
 
 
 def learning(config: Any, name: str, train: TrainSpec) -> None:

@@ -28,7 +28,7 @@ from hadamard.core import files, identity, provenance, record, renamed, streams
 from hadamard.core.config import flattened
 from hadamard.core.files import RunError as RunError
 from hadamard.core.streams import Extent, Stream
-from hadamard.core.typed import WrongType, checked
+from hadamard.core.typed import WrongType, checked, shortened
 
 PROTOCOL = 2
 """Version of the training rules that are not settings: resets, schedules, constants.
@@ -135,7 +135,7 @@ class Run:
         # A setting that only one of them records was added since, or is no longer one.
         changed = [name for name in now if name in before and now[name] != before[name]]
         if changed:
-            lines = [f"  {name}: {before[name]!r} there, {now[name]!r} here" for name in changed]
+            lines = [_difference(name, before[name], now[name]) for name in changed]
             raise RunError(
                 "\n".join(
                     [
@@ -341,8 +341,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             lines += differences(before, after, f"{prefix}{key}.")
         elif before != after:
-            lines.append(f"  {prefix}{key}: {before!r} there, {after!r} here")
+            lines.append(_difference(f"{prefix}{key}", before, after))
     return lines
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    return f"  {name}: {shortened(before)} there, {shortened(now)} here"
 
 
 def _already_exists(run: Run, config: Mapping[str, Any]) -> str:

@@ -163,10 +163,11 @@ def _parsed(file: BinaryIO) -> Iterator[tuple[int, bytes, dict[str, Any] | None]
     number = 0
     while line := file.readline(LONGEST_LINE):
         number += 1
-        yield number, line, _row(line)
+        yield number, line, parsed_row(line)
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
+def parsed_row(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line; None if there is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -201,7 +202,7 @@ def last_rows(path: Path, count: int = 1) -> list[dict[str, Any]]:
 def _newest(lines: list[bytes], count: int) -> list[dict[str, Any]]:
     newest: list[dict[str, Any]] = []
     for line in reversed(lines):
-        if (row := _row(line)) is not None:
+        if (row := parsed_row(line)) is not None:
             newest.append(row)
         if len(newest) == count:
             break

@@ -102,7 +102,7 @@ def _import_suite(suite: str) -> Any:
     module = name.replace("-", "_")
     path = Path(__path__[0], f"{module}.py")
     if not (module.isidentifier() and path.is_file() and _described(path) is not None):
-        raise ValueError(unknown("suite", name, suites()))
+        raise ValueError(unknown("suite", suite, suites()))
     return importlib.import_module(f"{__name__}.{module}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hadamard import envs
+from hadamard.core import require
 from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import RunError
 from hadamard.experiments.grid import Job
@@ -32,9 +33,10 @@ def demo(
     Returns:
         The path of the page, or None if the runs were asked to stop and have saved.
     """
-    for name, value in (("steps", steps), ("seeds", seeds), ("jobs", parallel)):
+    for name, value in (("steps", steps), ("jobs", parallel)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    require.seeds(seeds)
     envs.make(env, 0, 1).close()  # a wrong name is reported once, not by every run
     jobs = demo_jobs(output, algorithm, env, steps, seeds)
     if not _train(jobs, parallel):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadamard.core import require
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.identity import run_name, variant, without_unused
 from hadamard.core.run import Run, RunError
@@ -91,7 +92,7 @@ def grid(
         if not items:
             raise ValueError(f"a sweep needs at least one {kind}")
         if repeated := [item for i, item in enumerate(items) if item in items[:i]]:
-            raise ValueError(f"{kind} {repeated[0]} is named twice")
+            raise ValueError(f"{kind} {repeated[0] or repr('')} is named twice")
     jobs = []
     for env in envs:
         spec = base(env) if base is not None else default_spec(algorithm, env)
@@ -108,6 +109,10 @@ def grid(
     return jobs
 
 
+_MOST_DIGITS = 19
+"""Digits of the largest seed, which has 63 bits."""
+
+
 def seeds_from(text: str) -> list[int]:
     """Return the seeds that a text names: a number of seeds, a range, or a list.
 
@@ -115,13 +120,17 @@ def seeds_from(text: str) -> list[int]:
         >>> seeds_from("3"), seeds_from("5-7"), seeds_from("4,9")
         ([0, 1, 2], [5, 6, 7], [4, 9])
     """
-    if re.fullmatch(r"\d+", text) and int(text) > 0:
+    if len(max(re.findall(r"\d+", text), key=len, default="")) > _MOST_DIGITS:
+        raise ValueError(f"--seeds {text[:40]}... has a number of more than {_MOST_DIGITS} digits")
+    if re.fullmatch(r"\d+", text, re.ASCII) and int(text) > 0:
+        require.seeds(int(text))
         return list(range(int(text)))
-    if match := re.fullmatch(r"(\d+)-(\d+)", text):
+    if match := re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII):
         first, last = int(match[1]), int(match[2])
         if first <= last:
+            require.seeds(last + 1 - first)
             return list(range(first, last + 1))
-    if re.fullmatch(r"\d+(,\d+)+,?|\d+,", text):
+    if re.fullmatch(r"\d+(,\d+)+,?|\d+,", text, re.ASCII):
         return [int(seed) for seed in text.split(",") if seed]
     raise ValueError(
         f"--seeds must be a number of seeds (5), a range (5-9) or a list (3,7), got {text!r}"

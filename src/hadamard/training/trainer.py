@@ -244,9 +244,9 @@ class Trainer:
     def load_state_dict(self, state: State) -> None:
         """Restore the loop's own state."""
         self.episodes = state["episodes"]
-        self.scores.training.extend(state["scores"])
-        self.facts = dict(state["facts"])
-        self.latest = state["latest"]
+        self.scores.training.extend(checked(state["scores"], list[float], "scores"))
+        self.facts = checked(state["facts"], dict[str, float | None], "facts")
+        self.latest = checked(state["latest"], dict[str, Tensor] | None, "latest")
         self._logged_step = state["logged"]
         self._densities_due = state["densities_due"]
         if state["obs"] is not None:

@@ -46,6 +46,14 @@ def test_curves_of_other_methods_are_drawn_beside_ours(runs: Path, tmp_path: Pat
     assert not any("DrQ-v2" in str(line) for line in table(out, "aggregates-dqn"))
 
 
+def test_curves_are_not_read_from_a_device(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", str(runs), "-o", str(tmp_path / "o"), "--curves", "/dev/zero"]
+    assert main(words) == 2
+    assert "'/dev/zero' is not a regular file: name a CSV file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

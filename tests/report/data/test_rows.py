@@ -45,6 +45,7 @@ def test_fast_and_slow_reading_agree(tmp_path: Path) -> None:
         ('{"step": 150, "env": 0, "sco\x00\x00', "line 3 of "),
         ('{"score": 5.0}', "line 3 of "),
         ('["step", 3]', "line 3 of "),
+        ('{"step": ' + "[" * 100_000, "line 3 of "),
         ('{"step": 150, "env": 0}', "lacks 'score'"),
         ('{"step": 150, "score": "high"}', "has something else than numbers"),
     ],

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hadamard.core import identity
+from hadamard.core import identity, require
 from hadamard.experiments.paper.entries import EXPERIMENTS, WITHOUT_RUNS
 from hadamard.experiments.paper.model import (
     Arm,
@@ -113,8 +113,8 @@ def arms_and_jobs(
 ) -> list[tuple[Arm, Job]]:
     """Return the runs as `jobs` does, each with its arm."""
     experiment = find(experiment) if isinstance(experiment, str) else experiment
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if seeds is not None:
+        require.seeds(seeds)
     return [
         (arm, _job(panel, arm, task, seed, Path(folder) / scale))
         for panel in experiment.panels_at(scale, share, until)

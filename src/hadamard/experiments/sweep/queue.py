@@ -27,16 +27,20 @@ def launch_local(jobs: Sequence[Job], options: Options) -> Summary:
 
 
 def slots(jobs: Sequence[Job], options: Options) -> list[dict[str, str]]:
-    """Return the environment variables of each slot; one process trains in a slot at a time."""
+    """Return the environment variables of each slot; one process trains in a slot at a time.
+
+    There are no more slots than jobs.
+    """
     threads = thread_variables(options.threads)
+    cores = max(usable_cores() // options.threads, 1)
     devices = {job.spec.device for job in jobs}
     if devices <= {"cpu"}:
-        count = options.jobs or max(usable_cores() // options.threads, 1)
+        count = min(options.jobs or cores, len(jobs))
         return [{**threads, "CUDA_VISIBLE_DEVICES": ""}] * count
     gpus = visible_gpus()
     if not gpus or any(":" in device for device in devices):  # the jobs name their GPUs
-        return [threads] * (options.jobs or max(usable_cores() // options.threads, 1))
-    count = options.jobs or len(gpus) * options.per_gpu
+        return [threads] * min(options.jobs or cores, len(jobs))
+    count = min(options.jobs or len(gpus) * options.per_gpu, len(jobs))
     return [{**threads, "CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(count)]
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from hadamard.core.files import RunError, is_file, read_bytes
+
+LARGEST = 2**28
+"""Bytes that a file of curves has at most."""
 COLUMNS = ("method", "env", "seed", "step", "score")
 
 
@@ -32,7 +38,7 @@ def read_curves(path: Path) -> list[ImportedCurve]:
     """Read a CSV with the columns method, env (suite/task), seed, step and score."""
     by_curve: dict[tuple[str, str], dict[tuple[str, float], float]] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with io.StringIO(_text(path), newline="") as file:
             rows = csv.DictReader(file)
             if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
                 raise CurvesError(
@@ -42,8 +48,8 @@ def read_curves(path: Path) -> list[ImportedCurve]:
             for row in rows:
                 points = by_curve.setdefault((row["method"], row["env"]), {})
                 points[row["seed"], float(row["step"])] = float(row["score"])
-    except (OSError, UnicodeDecodeError) as error:
-        raise CurvesError(f"{path} cannot be read: {error}") from error
+    except (OSError, RunError, UnicodeDecodeError) as error:
+        raise CurvesError(f"{str(path)!r} cannot be read: {error}") from error
     except (TypeError, ValueError) as error:
         if isinstance(error, CurvesError):
             raise
@@ -54,6 +60,14 @@ def read_curves(path: Path) -> list[ImportedCurve]:
     if not by_curve:
         raise CurvesError(f"{path} holds no curve: there is no row under its first line")
     return [_curve(method, env, points) for (method, env), points in by_curve.items()]
+
+
+def _text(path: Path) -> str:
+    """Return what a file says; a link that the user names is followed, a device is not read."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not is_file(target):
+        raise CurvesError(f"{str(path)!r} is not a regular file: name a CSV file")
+    return read_bytes(target, LARGEST).decode("utf-8-sig")
 
 
 def _curve(method: str, env: str, points: dict[tuple[str, float], float]) -> ImportedCurve:

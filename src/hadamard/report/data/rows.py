@@ -8,7 +8,6 @@ line by line; what cannot be read is left out, and reported.
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hadamard.core.run import Run
+from hadamard.core.streams import parsed_row
 from hadamard.report.data.numbers import LARGEST, is_number
 from hadamard.report.data.series import FloatArray
 from hadamard.text import counted
@@ -100,7 +100,7 @@ def last_row(path: Path) -> dict[str, Any]:
             data = file.read(min(amount, size))
         lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
         for line in reversed(lines if amount >= size else lines[1:]):
-            row = _row(line)
+            row = _step_row(line)
             if row is not None:
                 return row
         if amount >= size:
@@ -113,7 +113,7 @@ def first_row(path: Path, accept: Callable[[dict[str, Any]], bool]) -> dict[str,
     try:
         with open(path, "rb") as file:
             for line in file:
-                row = _row(line)
+                row = _step_row(line)
                 if row is not None and accept(row):
                     return row
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def _complete_lines(path: Path) -> bytes:
 def _uniform_columns(data: bytes, names: Sequence[str]) -> dict[str, FloatArray] | None:
     """Return columns of rows that are written alike and have numbers only; None if they do not."""
     first = data[: data.index(b"\n") + 1]
-    row = _row(first)
+    row = _step_row(first)
     if row is None or not all(map(_is_number_or_null, row.values())) or None in row.values():
         return None
     count = data.count(b"\n")
@@ -160,7 +160,7 @@ def _parsed(path: Path, data: bytes) -> Rows:
     """Parse complete lines one by one."""
     parsed, damaged = [], []
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-        row = _row(line)
+        row = _step_row(line)
         if row is None:
             damaged.append(number)
         else:
@@ -173,13 +173,10 @@ def _parsed(path: Path, data: bytes) -> Rows:
     return Rows(parsed, [f"{noun} {numbers} of {path} {verb} damaged"])
 
 
-def _row(line: bytes) -> dict[str, Any] | None:
-    """Return the row in a line, which must have a step; None if there is none."""
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(row, dict) or row.get("step") is None:
+def _step_row(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a row, which has a step; None if it is none."""
+    row = parsed_row(line)
+    if row is None or row.get("step") is None:
         return None
     return row if _is_number_or_null(row["step"]) else None
 

@@ -42,7 +42,9 @@ def check_figure(path: str | os.PathLike[str]) -> None:
     """Refuse a path at which no figure can be written; its suffix is its format."""
     figure = _checked_place(path)
     if figure.suffix not in FIGURE_SUFFIXES:
-        raise OutputError(f"{figure} has no known format: name one of {', '.join(FIGURE_SUFFIXES)}")
+        raise OutputError(
+            f"{str(figure)!r} has no known format: name one of {', '.join(FIGURE_SUFFIXES)}"
+        )
     if figure.exists() and not is_file(figure):
         raise OutputError(f"{figure} is not a regular file: name a file for the figure")
     if not figure.absolute().parent.is_dir():
