@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "plasticity": ("core", "compute", "nets"),
     "algos": ("core", "compute", "learning", "nets"),
     "envs": ("core.cores", "core.counter", "core.discover", "core.types"),
-    "training": ("core", "compute", "envs", "health", "nets", "plasticity"),
+    "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),
 }

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hadamard import cli
 from hadamard.envs import probe
@@ -35,7 +36,7 @@ from tests.support.folders import contents
 
 HANGS = 120.0
 """Seconds after which a command counts as hanging; most take a twentieth of one."""
-STEPS = 400
+STEPS = 100
 """Steps of the environments after which a command is told to stop."""
 MEMORY = 3 * 2**30
 """Bytes that a case may reserve."""
@@ -208,7 +209,8 @@ def _restrict(folder: Path) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.fsync = lambda descriptor: None  # nothing here must outlive a power failure
+    # Nothing here must outlive a power failure.
+    mock.patch.object(os, "fsync", return_value=None).start()
     receive = probe.ProbeEnvs.receive
 
     def receiving(self: probe.ProbeEnvs) -> Any:
@@ -217,12 +219,12 @@ def _restrict(folder: Path) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return receive(self)
 
-    probe.ProbeEnvs.receive = receiving  # type: ignore[method-assign]
+    mock.patch.object(probe.ProbeEnvs, "receive", receiving).start()
 
     def started(self: Queue, view: Any) -> Any:
         raise Started
 
-    Queue.run = started  # type: ignore[method-assign]
+    mock.patch.object(Queue, "run", started).start()
     sys.addaudithook(_Guard(folder))
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,35 @@ def test_an_old_run_is_resumed(algorithm: str, old: Path, command: Command) -> N
     assert steps == sorted(set(steps))
     _, state = checkpoint.read(checkpoint.newest(path / "checkpoints"))
     assert not set(state) & set(renamed.PARTS)
+
+
+def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """All single values in rows of a stream, with their places."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from leaves(item, f"{place}/{key}")
+    else:
+        yield place, value
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "pqn", "simbav2", "mrq"])
+def test_its_settings_still_give_its_rows(algorithm: str, tmp_path: Path) -> None:
+    _, _, spec = start.open_run(str(OLD / algorithm))
+    assert spec.train.until == 64
+    start.train(algorithm, replace(spec, run_dir=str(tmp_path / "run")))
+    for stream in ("episodes", "train", "eval", "health"):
+        ours, theirs = (
+            dict(leaves(list(Run.open(path).rows(stream))))
+            for path in (tmp_path / "run", OLD / algorithm)
+        )
+        assert ours.keys() == theirs.keys(), stream
+        # Equal to the last bit on the processor that they were recorded on.
+        for place, value in theirs.items():
+            if isinstance(value, float):
+                assert ours[place] == pytest.approx(value, rel=1e-4, abs=1e-6), place
+            else:
+                assert ours[place] == value, place
 
 
 def test_the_settings_are_those_of_the_old_run(old: Path) -> None:
