@@ -403,7 +403,9 @@ class Trainer:
 
     def _last_checkpoint(self) -> str:
         saved = record.checkpoints(self.run.checkpoints)
-        return f"the last good checkpoint is {saved[0]}" if saved else "no checkpoint was written"
+        if saved:
+            return f"the last good checkpoint is {saved[0]}"
+        return f"no checkpoint was written to {self.run.checkpoints}"
 
     def finish(self) -> None:
         """Save, write the last row and the summary, and mark the run as finished."""

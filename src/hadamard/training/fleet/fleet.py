@@ -96,11 +96,9 @@ class Fleet:
                     self._record(active, unrecorded, diverged)
                     unrecorded = None
                 if stopping:
-                    for trainer in active.values():
-                        trainer.save()
-                    if active:
-                        paths = (str(trainer.run.path) for trainer in active.values())
-                        raise Interrupted(*paths)
+                    if saved := self._save(active, diverged):
+                        raise Interrupted(*saved)
+                    break
         finally:
             self._savers.shutdown()
             for trainer in self.trainers:
@@ -130,6 +128,16 @@ class Fleet:
         due = trainer.timetable.due(trainer.step, after)
         ends = after >= trainer.spec.train.horizon
         return ends or due.evaluation or due.checkpoint or due.diagnosis
+
+    def _save(self, active: dict[int, Trainer], diverged: list[str]) -> list[str]:
+        """Save the runs that can be continued, and return their folders."""
+        for index, trainer in list(active.items()):
+            try:
+                trainer.save()
+            except Diverged as error:
+                diverged.append(str(error))
+                del active[index]
+        return [str(trainer.run.path) for trainer in active.values()]
 
     def _record(self, active: dict[int, Trainer], block: Block, diverged: list[str]) -> None:
         """Write down what a block led to, and do what came due in it."""
