@@ -96,7 +96,7 @@ class Fleet:
                     self._record(active, unrecorded, diverged)
                     unrecorded = None
                 if stopping:
-                    if saved := self._save(active, diverged):
+                    if saved := self._save_all(active, diverged):
                         raise Interrupted(*saved)
                     break
         finally:
@@ -129,14 +129,9 @@ class Fleet:
         ends = after >= trainer.spec.train.horizon
         return ends or due.evaluation or due.checkpoint or due.diagnosis
 
-    def _save(self, active: dict[int, Trainer], diverged: list[str]) -> list[str]:
+    def _save_all(self, active: dict[int, Trainer], diverged: list[str]) -> list[str]:
         """Save the runs that can be continued, and return their folders."""
-        for index, trainer in list(active.items()):
-            try:
-                trainer.save()
-            except Diverged as error:
-                diverged.append(str(error))
-                del active[index]
+        self._side_by_side(Trainer.save, active, diverged)
         return [str(trainer.run.path) for trainer in active.values()]
 
     def _record(self, active: dict[int, Trainer], block: Block, diverged: list[str]) -> None:
@@ -167,7 +162,15 @@ class Fleet:
                 diverged.append(str(error))
                 trainer.progress.close()
                 del active[index]
-        self._save(active, diverged)
+        self._side_by_side(Trainer.save_if_due, active, diverged)
+        ended = {
+            index: trainer
+            for index, trainer in active.items()
+            if trainer.step >= trainer.spec.train.horizon
+        }
+        for index in ended:
+            del active[index]
+        self._side_by_side(Trainer.finish, ended, diverged)
 
     def _diagnoses(self, active: Mapping[int, Trainer]) -> dict[int, Diagnosis | ValueError]:
         """Diagnose all runs for which a diagnosis falls due in the block."""
@@ -191,27 +194,20 @@ class Fleet:
             )
         return dict(zip(due, diagnoses, strict=True))
 
-    def _save(self, active: dict[int, Trainer], diverged: list[str]) -> None:
-        """Write the checkpoints that are due, and finish the runs that are at their end."""
+    def _side_by_side(
+        self, save: Callable[[Trainer], None], active: dict[int, Trainer], diverged: list[str]
+    ) -> None:
+        """Save all runs at the same time: most of it is waiting for the disk.
 
-        def set_aside(index: int, error: Diverged) -> None:
-            diverged.append(str(error))
-            active.pop(index).progress.close()
-
-        # Side by side, because most of the time of saving is waiting for the disk.
-        saving = {i: self._savers.submit(trainer.save_if_due) for i, trainer in active.items()}
-        for index, saved in saving.items():
+        A run whose weights are not finite is not saved, and leaves the active ones.
+        """
+        saves = {index: self._savers.submit(save, trainer) for index, trainer in active.items()}
+        for index, saved in saves.items():
             try:
                 saved.result()
             except Diverged as error:
-                set_aside(index, error)
-        for index, trainer in list(active.items()):
-            if trainer.step >= trainer.spec.train.horizon:
-                try:
-                    trainer.finish()
-                    del active[index]
-                except Diverged as error:
-                    set_aside(index, error)
+                diverged.append(str(error))
+                active.pop(index).progress.close()
 
 
 def _episodes(
