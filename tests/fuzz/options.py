@@ -63,6 +63,8 @@ VALUES = (
     "<b>&amp;",
 )
 
+_LONG = {("report", "/"), ("pack", "/"), ("bench", "--")}
+"""Commands that work for minutes: on all files of the machine, and on all games."""
 TINY = {
     "--net.width": 4,
     "--train.steps": 40,
@@ -198,7 +200,7 @@ def cases(runs: Path) -> list[Case]:
             Case(f"{name} {value!r:.40}", (name, value), partial(_prepare, runs))
             for name in commands()
             for value in VALUES
-            if (name, value) not in (("report", "/"), ("pack", "/"))
+            if (name, value) not in _LONG
         ),
     ]
 
