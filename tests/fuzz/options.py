@@ -65,6 +65,8 @@ VALUES = (
 
 _LONG = {("report", "/"), ("pack", "/"), ("bench", "--")}
 """Commands that work for minutes: on all files of the machine, and on all games."""
+_LONGER = {"-o": "--output"}
+"""The names that messages have for short options."""
 TINY = {
     "--net.width": 4,
     "--train.steps": 40,
@@ -208,7 +210,7 @@ def cases(runs: Path) -> list[Case]:
 def _with_options(base: Base, runs: Path) -> Iterator[Case]:
     prepare = partial(_prepare, runs)
     for option in options_of(base):
-        name = option.lstrip("-")
+        name = _LONGER.get(option, option).lstrip("-")
         spellings = (option, name, name.replace("-", "_"), name.rpartition(".")[2])
         yield Case(f"{base.name}: {option} alone", (*base.words, option), prepare)
         for value in VALUES:
