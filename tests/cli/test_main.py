@@ -38,6 +38,8 @@ def test_the_overview_names_every_command(command: Command) -> None:
         (["train", "--resume", "x", "--until=1e6"], "a number of steps, got '1e6'"),
         (["evaluate", "nowhere"], "nowhere is not a run"),
         (["analyze", "nowhere"], "nowhere is not a run"),
+        (["train", "pqn", "--algo.epochs", "1000000000"], "--algo.epochs must be at most 10,000"),
+        (["train", "ppo", "--algo.epochs", "10001"], "--algo.epochs must be at most 10,000, got"),
         (["envs", "surplus"], "`hadamard envs` takes no options, got 'surplus'"),
         (["algos", ""], "`hadamard algos` takes no options, got ''"),
         (["report", ""], "--runs is empty: name a file or a folder"),

@@ -11,6 +11,8 @@ REFUSED = (1, 2)
 """Exit codes of a refusal: 2 for settings and folders, 1 for what went wrong."""
 WELL = (0, INTERRUPTED, 143, STARTED)
 """Ends of a case that was accepted; 75 and 143 are those of long work, which was stopped."""
+DIVERGED = " diverged: "
+"""What a run says that ends because a loss or a weight is not finite."""
 BROKEN = {HUNG: "hangs", DIED: "kills its process", TRACEBACK: "ends with a traceback"}
 
 
@@ -26,6 +28,8 @@ def fault(case: Case, end: End) -> str | None:
         return f"exit code {end.code}, which is not documented"
     if end.changed and end.code == 2:
         return "is refused, and has changed the folder"
+    if end.code == 1 and DIVERGED in end.err:
+        return None  # the value was accepted, and the run ended as it must
     if not end.err.strip():
         return "is refused without a word"
     said = plain(end.err)

@@ -63,6 +63,10 @@ VALUES = (
     "<b>&amp;",
 )
 
+_LONG = {("report", "/"), ("pack", "/"), ("bench", "--")}
+"""Commands that work for minutes: on all files of the machine, and on all games."""
+_LONGER = {"-o": "--output"}
+"""The names that messages have for short options."""
 TINY = {
     "--net.width": 4,
     "--train.steps": 40,
@@ -198,7 +202,7 @@ def cases(runs: Path) -> list[Case]:
             Case(f"{name} {value!r:.40}", (name, value), partial(_prepare, runs))
             for name in commands()
             for value in VALUES
-            if (name, value) not in (("report", "/"), ("pack", "/"))
+            if (name, value) not in _LONG
         ),
     ]
 
@@ -206,7 +210,7 @@ def cases(runs: Path) -> list[Case]:
 def _with_options(base: Base, runs: Path) -> Iterator[Case]:
     prepare = partial(_prepare, runs)
     for option in options_of(base):
-        name = option.lstrip("-")
+        name = _LONGER.get(option, option).lstrip("-")
         spellings = (option, name, name.replace("-", "_"), name.rpartition(".")[2])
         yield Case(f"{base.name}: {option} alone", (*base.words, option), prepare)
         for value in VALUES:

@@ -65,6 +65,7 @@ class Config:
         require.fraction(self, "gamma", "gae_lambda")
         require.above_zero(self, "max_grad_norm", "clip")
         require.positive(self, "rollout_steps", "epochs", "minibatches")
+        require.at_most(self, 10_000, "epochs")
 
 
 class PPO:

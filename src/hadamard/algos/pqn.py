@@ -74,6 +74,7 @@ class Config:
         require.fraction(self, "epsilon_initial", "epsilon_final", "epsilon_fraction")
         require.above_zero(self, "max_grad_norm")
         require.positive(self, "rollout_steps", "epochs", "minibatches")
+        require.at_most(self, 10_000, "epochs")
 
 
 class PQN:

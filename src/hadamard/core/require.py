@@ -64,6 +64,13 @@ def not_negative(config: Any, *names: str, section: str = "algo") -> None:
             raise ValueError(f"{_flag(section, name)} must not be negative, got {value}")
 
 
+def at_most(config: Any, most: int, *names: str, section: str = "algo") -> None:
+    """Refuse settings with which a single step would take longer than anybody waits."""
+    for name, value in _given(config, names):
+        if value > most:
+            raise ValueError(f"{_flag(section, name)} must be at most {most:,}, got {value}")
+
+
 def above_zero(config: Any, *names: str, section: str = "algo") -> None:
     """Refuse settings that are not above 0, NaN included."""
     for name, value in _given(config, names):
