@@ -94,7 +94,7 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
         seconds = in_turns(calls, 1, 7, device)
         alone, joint = (1e3 * seconds[key] / count for key in calls)
         figures[name] = {"alone_ms": alone, "together_ms": joint}
-        print(f"{name:16}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
+        print(f"{name:18}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
               f"{alone / joint:6.1f}x")  # fmt: skip
     return figures
 
