@@ -78,12 +78,11 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
         "small, ReLU": (vectors, NetSpec(width=64), 256),
         "small, tanh HR": (vectors, NetSpec("hadamard", "tanh", width=64), 256),
     }
-    figures = {}
+    figures, train, seeds = {}, TrainSpec(), range(count)
     for name, (env, net, samples) in cases.items():
         networks = [ActorCritic(env, net).to(device) for _ in range(count)]
         shape = (count, samples, *env.obs_shape)
         observations = (torch.rand(shape, device=device) < 0.1).to(env.obs_dtype)
-        train, seeds = TrainSpec(), range(count)
 
         calls: dict[str, Callable[[], object]] = {
             "alone": functools.partial(one_by_one, networks, list(observations), train),
