@@ -78,12 +78,11 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
         "small, ReLU": (vectors, NetSpec(width=64), 256),
         "small, tanh HR": (vectors, NetSpec("hadamard", "tanh", width=64), 256),
     }
-    figures = {}
+    figures, train, seeds = {}, TrainSpec(), range(count)
     for name, (env, net, samples) in cases.items():
         networks = [ActorCritic(env, net).to(device) for _ in range(count)]
         shape = (count, samples, *env.obs_shape)
         observations = (torch.rand(shape, device=device) < 0.1).to(env.obs_dtype)
-        train, seeds = TrainSpec(), range(count)
 
         calls: dict[str, Callable[[], object]] = {
             "alone": functools.partial(one_by_one, networks, list(observations), train),
@@ -94,7 +93,7 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
         seconds = in_turns(calls, 1, 7, device)
         alone, joint = (1e3 * seconds[key] / count for key in calls)
         figures[name] = {"alone_ms": alone, "together_ms": joint}
-        print(f"{name:16}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
+        print(f"{name:18}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
               f"{alone / joint:6.1f}x")  # fmt: skip
     return figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from hadamard.health.dormant import Kind
+from hadamard.health.random_state import random_state_restored
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
 from hadamard.health.selection import LayerChoice, choose_modules, dormancy_rule
@@ -97,9 +97,8 @@ def _equal(x: Tensor, y: Tensor) -> bool:
 class _Recorder(TorchFunctionMode):
     """Collects representations from module hooks and from calls of activation functions."""
 
-    def __init__(self, capture_functions: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.capture_functions = capture_functions
         self._depth = 0  # how many of the chosen modules are running
         self.take()
 
@@ -151,7 +150,7 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = ACTIVATION_FUNCTIONS.get(func) if self.capture_functions else None
+        name = ACTIVATION_FUNCTIONS.get(func)
         if name is None or self._depth:
             return func(*args, **(kwargs or {}))
         last_output, module_name = self._last_output
@@ -191,41 +190,6 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
         yield
 
 
-class _RandomDraws(TorchDispatchMode):
-    """Notices operations of this thread that draw from the global random state."""
-
-    supports_higher_order_operators = True
-    any_seen = False
-
-    def __torch_dispatch__(
-        self, func: Any, _types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
-            self.any_seen = True
-        return func(*args, **(kwargs or {}))
-
-
-@contextmanager
-def _random_state_restored(model: nn.Module) -> Iterator[None]:
-    """Restore the random state if this thread drew from it.
-
-    Otherwise it is left alone: another thread may have drawn meanwhile, and would draw the same
-    numbers again.
-    """
-    gpus = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    cpu_state = torch.get_rng_state()
-    gpu_states = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
-    draws = _RandomDraws()
-    try:
-        with draws:
-            yield
-    finally:
-        if draws.any_seen:
-            torch.set_rng_state(cpu_state)
-            for gpu, state in gpu_states.items():
-                torch.cuda.set_rng_state(state, gpu)
-
-
 def capture(
     model: nn.Module,
     call: Callable[..., Any],
@@ -260,7 +224,7 @@ def capture_alike(
             "that uses the network directly"
         )
     copies = {name: replica.module(module) for name, module in chosen.items()}
-    recorder = _Recorder(capture_functions)
+    recorder = _Recorder()
     captured = []
     with (
         _ONE_AT_A_TIME,
@@ -271,7 +235,8 @@ def capture_alike(
         for model, own_inputs in zip(models, inputs, strict=True):
             if model is not first:
                 replica.take_weights(model)
-            with _random_state_restored(model), recorder:
+            functions = recorder if capture_functions else nullcontext()
+            with random_state_restored(model), functions:
                 _run(run, own_inputs)
             captured.append(recorder.take())
     if not all(captured):

@@ -37,8 +37,6 @@ def effective_rank(
         10
     """
     matrix = as_samples(features, positions, feature_dim, label="features")
-    if matrix.device.type == "mps":  # has no float64
-        matrix = matrix.cpu()
     return PendingRanks(matrix.unsqueeze(0), delta).results()[0]
 
 
@@ -51,6 +49,8 @@ class PendingRanks:
     def __init__(self, matrices: Tensor, delta: float) -> None:
         if not 0 < delta < 1:
             raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+        if matrices.device.type == "mps":  # has no float64
+            matrices = matrices.cpu()
         self.matrices, self.delta = matrices, delta
         # Scaled to at most 1, so that squares of large activations do not overflow.
         scale = matrices.abs().amax(dim=(1, 2)).double()
@@ -86,7 +86,7 @@ def _pending_eigenvalues(gram: Tensor) -> Callable[[], Tensor]:
         copied = torch.cuda.Event()
         on_cpu = torch.empty(gram.shape, dtype=gram.dtype, pin_memory=True)
         on_cpu.copy_(gram, non_blocking=True)
-        copied.record()
+        copied.record(torch.cuda.current_stream(gram.device))
         pool = ThreadPoolExecutor(1)
         pending = pool.submit(_eigenvalues_after, copied, on_cpu)
         pool.shutdown(wait=False)
