@@ -80,14 +80,15 @@ def test_a_run_that_diverges_later_keeps_its_last_good_checkpoint(
                 next(self.trainers[0].agent.network.parameters()).fill_(torch.nan)
         return queue(self, *block)
 
-    monkeypatch.setattr(Fleet, "_queue", losing)
-    with pytest.raises(Diverged) as error:
-        train(algorithm, [spec_of(algorithm, path, seed) for seed, path in enumerate(paths)])
+    specs = [spec_of(algorithm, path, seed) for seed, path in enumerate(paths)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Fleet, "_queue", losing)
+        with pytest.raises(Diverged) as error:
+            train(algorithm, specs)
     (good,) = checkpoint_names(paths[0])
     assert f"the last good checkpoint is {paths[0] / 'checkpoints' / good}" in str(error.value)
     assert_only_good_checkpoints(paths[0])
     assert_same_run(paths[1], alone(algorithm, 1))
-    monkeypatch.undo()
     resume(paths[0])
     assert_same_run(paths[0], alone(algorithm, 0))
 
