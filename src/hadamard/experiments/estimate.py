@@ -32,8 +32,9 @@ from hadamard.core.run import Run
 from hadamard.core.typed import checked, fields
 from hadamard.experiments.bench import TimedTraining, Timing
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
-from hadamard.experiments.sweep.queue import slots, thread_variables
+from hadamard.experiments.sweep.queue import groups, slots, thread_variables
 from hadamard.text import counted, data_size, duration
 from hadamard.training import health_stream
 from hadamard.training.start import open_run
@@ -127,9 +128,11 @@ def _times(steps: int, every: int) -> int:
 
 def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
     """Return lines on the cost of runs, for each kind and in total."""
-    at_a_time = options.jobs or 1
+    at_a_time, together = options.jobs or 1, ""
     if options.launcher == "local":
-        at_a_time = min(len(runs), len(slots([run.job for run in runs], options)))
+        jobs = [run.job for run in runs]
+        at_a_time = min(len(runs), len(slots(jobs, options)))
+        together = fleets.in_words(groups(jobs, options, at_a_time))
     kinds: dict[str, list[LabeledJob]] = {}
     for run in runs:
         kinds.setdefault(_kind_key(run, options.threads), []).append(run)
@@ -162,6 +165,8 @@ def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
             f"{duration(seconds / at_a_time)} with {at_a_time} at a time; up to "
             f"{data_size(memory * at_a_time)} memory{on_gpu}, {data_size(disk)} disk"
         )
+    if together:
+        lines.append(f"{together}; the estimate is of separate runs")
     if unknown:
         lines.append(f"unknown for {unknown} of {counted(len(runs), 'run')}: not in the sum")
     if busy:
