@@ -26,8 +26,9 @@ from hadamard.core.files import RunError, read_json, write_atomically
 from hadamard.core.typed import checked, fields
 from hadamard.experiments.cost import Cost, measure
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
-from hadamard.experiments.sweep.queue import slots
+from hadamard.experiments.sweep.queue import groups, slots
 from hadamard.text import counted, data_size, duration
 
 # Settings that hardly affect the speed of a run.
@@ -54,9 +55,11 @@ class LabeledJob:
 
 def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
     """Return lines on the cost of runs, for each kind and in total."""
-    at_a_time = options.jobs or 1
+    at_a_time, together = options.jobs or 1, ""
     if options.launcher == "local":
-        at_a_time = min(len(runs), len(slots([run.job for run in runs], options)))
+        jobs = [run.job for run in runs]
+        at_a_time = min(len(runs), len(slots(jobs, options)))
+        together = fleets.in_words(groups(jobs, options, at_a_time))
     kinds: dict[str, list[LabeledJob]] = {}
     for run in runs:
         kinds.setdefault(_kind_key(run, options.threads), []).append(run)
@@ -89,6 +92,8 @@ def estimate(runs: Sequence[LabeledJob], options: Options) -> list[str]:
             f"{duration(seconds / at_a_time)} with {at_a_time} at a time; up to "
             f"{data_size(memory * at_a_time)} memory{on_gpu}, {data_size(disk)} disk"
         )
+    if together:
+        lines.append(f"{together}; the estimate is of separate runs")
     if unknown:
         lines.append(f"unknown for {unknown} of {counted(len(runs), 'run')}: not in the sum")
     if busy:

@@ -15,6 +15,7 @@ from hadamard.core.config import overridden
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
+from hadamard.experiments.reproduce import Request, plan
 from hadamard.experiments.sweep import Options, fleets, launch, worker
 from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import command
@@ -242,3 +243,24 @@ def test_a_fleet_too_large_for_the_memory_is_trained_in_parts(
     monkeypatch.setattr(memory, "host_memory", lambda: (10 * limit, limit))
     with pytest.warns(UserWarning, match="free now: if it fails, train 2 at once"):
         memory.check_together(specs, device, env)
+
+
+def test_seeds_of_an_experiment_of_the_paper_are_fleets_on_a_gpu(tmp_path: Path) -> None:
+    runs = plan(Request(("fig-pqn",), "minatar", tmp_path))
+    units = fleets.groups([run.job for run in runs], Options(), 1, gpus=True)
+    assert [job for unit in units for job in unit if job.algorithm != "pqn"] == []
+    assert {len(unit) for unit in units} == {5}
+    for first, *others in units:
+        for job in others:
+            own = {"seed": job.spec.seed, "run_dir": job.spec.run_dir}
+            assert overridden(first.spec, own) == job.spec
+    assert len(units) == len({(job.spec.env, job.spec.net) for unit in units for job in unit})
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_sweep_trains_fleets_by_itself(tmp_path: Path) -> None:
+    jobs = [on_gpu(stacked_job(tmp_path, seed)) for seed in range(3)]
+    assert launch(jobs, Options()).finished == tuple(jobs)
+    for job in jobs:
+        assert Run(job.path).config["spec"]["train"]["fleet"] == "on"
+        assert job is jobs[0] or f"see {jobs[0].log}" in job.log.read_text()

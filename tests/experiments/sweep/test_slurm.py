@@ -174,7 +174,8 @@ def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> 
     os.kill(pid, signal.SIGUSR2)  # Slurm's warning may reach the run as well
     following = task.checkpoint()
     thread.join()
-    assert ended[0][0] == "interrupted"
+    ((state, *_),) = ended[0]
+    assert state == "interrupted"
     assert run_state(job) == "interrupted"
     assert newest_checkpoint(job) >= current_step(job) >= 100
     assert (following.function.job_texts, following.function.supervisor) == (task.job_texts, None)

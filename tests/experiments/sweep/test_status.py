@@ -18,7 +18,7 @@ def test_the_state_of_a_run_is_read_from_its_folder(tmp_path: Path, undisturbed:
     assert run_state(undisturbed) == "finished"
     job = small_job(tmp_path, train__steps=LONG)
     assert run_state(job) == "absent"
-    process = subprocess.Popen(command(job), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command([job]), stdout=subprocess.DEVNULL)
     wait_until(lambda: current_step(job) > 0)
     assert run_state(job) == "running"
     assert training_process(job.path) == process.pid
