@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from hadamard.compute.adam import Adam, update_
 from hadamard.compute.flat import FlatParameters
-from hadamard.layers.conv import Conv2d
 
 Weights = dict[str, dict[str, Tensor]]
 """Stacked weights, each (agents, ...), by network and parameter."""
@@ -152,7 +151,7 @@ def _stackable(network: nn.Module) -> nn.Module:
         if isinstance(module, HasStackedForm):
             module.stacked = True
         if isinstance(module, nn.Conv2d) and (
-            not isinstance(module, Conv2d)
+            not isinstance(module, HasStackedForm)
             or module.padding != (0, 0)
             or module.dilation != (1, 1)
             or module.groups != 1

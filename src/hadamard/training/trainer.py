@@ -236,7 +236,7 @@ class Trainer:
             "episodes": self.episodes,
             "scores": list(self.scores.training),
             "facts": self.facts,
-            "latest": self.latest,
+            "latest": self.latest and {k: torch.as_tensor(v) for k, v in self.latest.items()},
             "logged": self._logged_step,
             "densities_due": self._densities_due,
         }
