@@ -84,6 +84,26 @@ def test_the_live_bar_always_reaches_the_end(monkeypatch: pytest.MonkeyPatch) ->
     assert "score 2.0" in screen.getvalue()
 
 
+def test_a_live_display_of_several_runs_shows_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr("rich.console.Console", lambda: console)
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    shared = progress.SharedProgress(progress.LiveBar, 6)
+    runs = [shared(f"title {number}", 1_000) for number in range(6)]
+    for run in runs:
+        now += 1.0
+        run.update(1_000, {"score": now, "dormant": 0.25, "rank": 8, "full_rank": 9})
+    for run in runs:
+        run.close()
+    shown = screen.getvalue()
+    assert "title 3" in shown
+    assert "title 4" not in shown
+    assert "... and 2 runs more" in shown
+    assert all(f"run {number}: {100 + number}.0, 25% dormant" in shown for number in range(1, 7))
+
+
 def test_plain_lines_come_every_ten_seconds_and_once_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

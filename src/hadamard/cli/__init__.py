@@ -103,12 +103,14 @@ def _explain(error: Exception) -> int:
 
     from hadamard.core.checkpoint import CheckpointError
     from hadamard.envs.common import EnvironmentFailure
+    from hadamard.training.fit import GpuFailure
     from hadamard.training.memory import OutOfMemory, is_out_of_memory
     from hadamard.training.trainer import Diverged
 
     if isinstance(error, CheckpointError):
         return _fail(str(error))
-    if isinstance(error, Diverged | EnvironmentFailure | OutOfMemory) or is_out_of_memory(error):
+    failures = Diverged | EnvironmentFailure | GpuFailure | OutOfMemory
+    if isinstance(error, failures) or is_out_of_memory(error):
         return _fail(str(error), code=1)
     raise error
 

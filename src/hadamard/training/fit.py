@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
+from hadamard.core import record
 from hadamard.core.stopping import stop_signals
 from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
+from hadamard.training.memory import is_out_of_memory
 from hadamard.training.trainer import Diverged, Interrupted, Trainer
 
 
@@ -17,6 +19,25 @@ class SomeDiverged(Diverged):
     def __init__(self, messages: Sequence[str], reasons: Mapping[str, str]) -> None:
         super().__init__("\n".join(messages))
         self.reasons = dict(reasons)
+
+
+class GpuFailure(RuntimeError):
+    """The GPU stopped working in the middle of training."""
+
+
+def _gpu_failure(trainers: Sequence[Trainer], error: RuntimeError) -> GpuFailure:
+    """Say what is saved of the runs; nothing on the GPU can be read any more."""
+    lines = [f"the GPU failed: {str(error).splitlines()[0]}. What is saved can be continued:"]
+    for trainer in trainers:
+        if not trainer.summary:
+            saved = record.checkpoints(trainer.run.checkpoints)
+            path = trainer.run.path
+            lines.append(
+                f"  hadamard train --resume {path} (from step {record.step_of(saved[0]):,})"
+                if saved
+                else f"  {path} has no checkpoint yet: train it anew"
+            )
+    return GpuFailure("\n".join(lines))
 
 
 def _reasons(unit: Trainer | Fleet, message: str) -> dict[str, str]:
@@ -64,6 +85,10 @@ def fit(trainers: Sequence[Trainer]) -> None:
                 except Diverged as error:
                     messages.append(str(error))
                     reasons |= _reasons(unit, str(error))
+                except RuntimeError as error:
+                    if "CUDA error" in str(error) and not is_out_of_memory(error):
+                        raise _gpu_failure(trainers, error) from error
+                    raise
                 del loops[unit]
     if messages:
         raise SomeDiverged(messages, reasons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from hadamard.text import counted, duration
@@ -74,13 +74,24 @@ class LiveBar:
     """A progress bar on a terminal, with speed, score and health."""
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
-        from rich.console import Console
+        from rich.columns import Columns
+        from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
+        class BarAndRuns(Bar):
+            """The bar, and below it a few words on each of several runs."""
+
+            runs: Sequence[str] = ()
+
+            def get_renderables(self) -> Iterator[RenderableType]:
+                yield from super().get_renderables()
+                if self.runs:
+                    yield Columns(self.runs, padding=(0, 3))
+
         self.console = Console()
         self.console.print(title, highlight=False)
-        self.bar = Bar(
+        self.bar = BarAndRuns(
             BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[rate]}"),
@@ -105,6 +116,10 @@ class LiveBar:
         elif step < self.total:
             return
         self.bar.update(self.task, completed=step, rate=self.rate, facts=describe(facts))
+
+    def show_runs(self, runs: Sequence[str]) -> None:
+        """Show a few words on each of several runs, from the next update on."""
+        self.bar.runs = runs
 
     def close(self) -> None:
         """Stop updating; the bar stays on the screen."""
@@ -147,6 +162,8 @@ class SharedProgress:
         if now - self._shown < 0.1 and sum(self.steps) < self.total:
             return
         self._shown = now
+        if isinstance(self.display, LiveBar):
+            self.display.show_runs(_each(self.facts))
         if self.display is not None:
             self.display.update(sum(self.steps), _means(self.facts))
 
@@ -169,6 +186,21 @@ class _RunProgress:
 
     def close(self) -> None:
         self.shared.close(self.run)
+
+
+def _each(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """Return each run's score and dormant share, as far as they are known.
+
+    Examples:
+        >>> _each([{"score": 1.0, "dormant": 0.25}, {"score": 12.34}, {}])
+        ['run 1: 1.0, 25% dormant', 'run 2: 12.3', 'run 3: -']
+    """
+    lines = []
+    for number, known in enumerate(facts, start=1):
+        words = [f"{known['score']:.1f}"] if known.get("score") is not None else []
+        words += [f"{known['dormant']:.0%} dormant"] if known.get("dormant") is not None else []
+        lines.append(f"run {number}: {', '.join(words) or '-'}")
+    return lines
 
 
 def _means(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:

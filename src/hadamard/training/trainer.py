@@ -129,6 +129,7 @@ class Trainer:
                 except (RuntimeError, ValueError):
                     self._check_finite()  # explains errors that NaN weights cause
                     raise
+                self._display_if_due()
                 if stop_requested():
                     stopping = True
                     self.observe()
@@ -192,6 +193,7 @@ class Trainer:
         self._finite_weights = finite_weights
         self._watch(metrics)
         self._do(self.timetable.due(before, step), diagnosis)
+        self._display_if_due()
 
     def _do(self, due: Due, diagnosis: Diagnosis | ValueError | None = None) -> None:
         if due.evaluation:
@@ -334,8 +336,6 @@ class Trainer:
         # The sum is finite if every loss is.
         loss = metrics["loss"]
         self._loss_sum = loss if self._loss_sum is None else self._loss_sum + loss
-        if time.monotonic() - self._displayed > DISPLAY_SECONDS:
-            self._display()
 
     def record_episodes(self, episodes: Episodes) -> None:
         """Record training episodes."""
@@ -369,6 +369,10 @@ class Trainer:
         scalars["train/greedy_score"] = self.facts["greedy"]
         scalars["train/seconds"] = timing["seconds"]
         self.trackers.add(scalars, self.step)
+
+    def _display_if_due(self) -> None:
+        if time.monotonic() - self._displayed > DISPLAY_SECONDS:
+            self._display()
 
     def _display(self) -> None:
         self._displayed = time.monotonic()

@@ -12,6 +12,7 @@ import torch
 from hadamard.core import checkpoint
 from hadamard.core.run import Run
 from hadamard.training import start
+from hadamard.training.fit import GpuFailure
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.trainer import Diverged, Interrupted
 from tests.support.commands import checkpoint_names
@@ -123,3 +124,25 @@ def test_a_fleet_that_is_stopped_when_all_runs_diverged_says_so(
     with pytest.raises(Diverged, match="pqn diverged"):
         train("pqn", [spec_of("pqn", tmp_path / "run", 0, {**changes, **TOO_LARGE})])
     assert not checkpoint_names(tmp_path / "run")
+
+
+def test_what_is_saved_is_named_when_the_gpu_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"seed{seed}" for seed in range(2)]
+    queue = Fleet._queue
+
+    def failing(self: Fleet, *block: Any) -> Any:
+        if checkpoint_names(paths[1]):
+            raise RuntimeError("CUDA error: unspecified launch failure\nmore lines")
+        return queue(self, *block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fleet, "_queue", failing)
+        with pytest.raises(GpuFailure) as error:
+            train("pqn", [spec_of("pqn", path, seed) for seed, path in enumerate(paths)])
+    assert "the GPU failed: CUDA error: unspecified launch failure." in str(error.value)
+    for path in paths:
+        assert f"hadamard train --resume {path} (from step " in str(error.value)
+        resume(path)
+        assert Run(path).done is not None
