@@ -108,7 +108,7 @@ def test_a_thousand_stacked_updates_equal_those_of_each_alone(algorithm: str) ->
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
 def test_every_network_learns_in_a_stack_as_alone(algorithm: str, variant: str) -> None:
-    assert_learns_as_alone(algorithm, VARIANTS[variant], 30)
+    assert_learns_as_alone(algorithm, VARIANTS[variant], 12)
 
 
 def test_a_choice_is_made_for_every_agent() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +81,8 @@ class Trainer:
         )
         self.scores = Scores(train.horizon, evaluations=self.evaluation is not None)
         self.facts: dict[str, Any] = {}  # newest scores and health, for the display
-        self.latest: Metrics | None = None  # measurements of the newest update
+        # Measurements of the newest update; numbers in a fleet.
+        self.latest: Mapping[str, Tensor | float] | None = None
         self.summary: dict[str, Any] = {}
         self._loss_sum: Tensor | float | None = None  # of all updates since it was last checked
         self._finite_weights: bool | None = None  # known in a fleet only
@@ -248,7 +249,7 @@ class Trainer:
         self.episodes = state["episodes"]
         self.scores.training.extend(checked(state["scores"], list[float], "scores"))
         self.facts = checked(state["facts"], dict[str, float | None], "facts")
-        self.latest = checked(state["latest"], dict[str, Tensor] | None, "latest")
+        self.latest = checked(state["latest"], dict[str, Tensor | float] | None, "latest")
         self._logged_step = state["logged"]
         self._densities_due = state["densities_due"]
         if state["obs"] is not None:
