@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ import torch
 
 from hadamard import cli
 from tests.support.commands import Command, Result
+
+# Under nohup it would be ignored, also by the programs that tests start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Model files that lie beside the repository; elsewhere those in the user's cache are used.
 _MODELS = Path(__file__).parents[2] / "shared" / "humanoidbench_assets"
