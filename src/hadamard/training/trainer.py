@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,12 @@ from hadamard.core import checkpoint, machine, record
 from hadamard.core.config import to_dict
 from hadamard.core.run import Run
 from hadamard.core.typed import checked
-from hadamard.core.types import Episode, LearnsAhead, Metrics, State
+from hadamard.core.types import LearnsAhead, Metrics, State
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
 from hadamard.training import health_stream
 from hadamard.training.clock import Clock
+from hadamard.training.episodes import Episodes
 from hadamard.training.evaluate import evaluate
 from hadamard.training.pipeline import Pipeline
 from hadamard.training.progress import Progress
@@ -40,22 +41,6 @@ class Interrupted(Exception):
 
 class Diverged(RuntimeError):
     """A loss or a weight is no longer finite."""
-
-
-class Episodes(NamedTuple):
-    """Finished episodes in columns: a tuple for each of 100,000 a second would be slow."""
-
-    step: Sequence[int]
-    """When each ended."""
-    env: Sequence[int]
-    score: Sequence[float]
-    length: Sequence[int]
-
-    @classmethod
-    def ended_at(cls, step: int, episodes: Sequence[Episode]) -> Episodes:
-        """Return episodes that ended at one step."""
-        env, score, length = zip(*episodes, strict=True) if episodes else ((), (), ())
-        return cls([step] * len(episodes), env, score, length)
 
 
 class Trainer:
@@ -342,12 +327,8 @@ class Trainer:
         """Record training episodes."""
         self.episodes += len(episodes.step)
         self.scores.training.extend(episodes.score)
-        rows = [
-            f'{{"step": {step}, "env": {env}, "score": {_number(score)}, "length": {length}}}'
-            for step, env, score, length in zip(*episodes, strict=True)
-        ]
-        if rows:
-            self.run.write_lines("episodes", rows)
+        if lines := episodes.lines():
+            self.run.write_lines("episodes", lines)
 
     def record_greedy(self, episodes: Episodes) -> None:
         """Record greedy episodes."""
@@ -442,8 +423,3 @@ class Trainer:
         """Close the run folder, and restore torch's settings."""
         self._computing.close()
         self.run.close()
-
-
-def _number(value: float) -> str:
-    """Return a number as JSON holds it."""
-    return repr(float(value)) if math.isfinite(value) else "null"

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from hadamard.envs.tensor_games import StackedGames, TensorGames
 from hadamard.health import Diagnosis
 from hadamard.training import health_stream
+from hadamard.training.episodes import Episodes
 from hadamard.training.fleet.on_policy import OnPolicy
 from hadamard.training.fleet.playing import Pending
 from hadamard.training.fleet.replayed import Replayed
-from hadamard.training.trainer import Diverged, Episodes, Interrupted, Trainer
+from hadamard.training.trainer import Diverged, Interrupted, Trainer
 
 _COMPUTATIONS: dict[str, type[OnPolicy] | type[Replayed]] = {
     "on_policy": OnPolicy,

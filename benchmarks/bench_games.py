@@ -1,6 +1,6 @@
 """Measure how fast the tensor games play on this machine's CPU, with random actions.
 
-python -m hadamard.envs.minatar_tensors._speed --games 4096 --seconds 5
+python benchmarks/bench_games.py --games 4096 --seconds 5
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ import pytest
 
 from hadamard.core.run import Run
 from hadamard.core.types import Episode
+from hadamard.training.episodes import Episodes
 from hadamard.training.fleet.fleet import _episodes
 from hadamard.training.scores import Scores
-from hadamard.training.trainer import Episodes, Trainer
+from hadamard.training.trainer import Trainer
 
 SCORES = [0.0, -0.0, 1.0, -3.0, 0.1, float(np.float32(0.1)), 1e-7, 1e22, 123456789.0, 2.5e-320]
 BAD = [math.nan, math.inf, -math.inf]
