@@ -118,18 +118,17 @@ class DQN:
             self._choose_greedily, device, [], run.train.capture, reuse_output=True
         )
         capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
-        if run.train.fleet == "on":
+        if run.train.fleet == "on":  # the fleet stores and draws
             bit_replay = BitReplay(env, capacity, device)
             self.parts["replay"], self.begin = bit_replay, bit_replay.begin
-            return
-        storage = config.replay_storage
-        self.replay = Replay(
-            env, config.num_envs, capacity, device, storage, run.run_dir, on_host=True
-        )
-        self.parts["replay"] = self.replay
-        self.begin = self.replay.begin
-        replay_device = self.replay.frames.device
-        self.fetch = jit(self._fetch, replay_device, [], run.train.capture, reuse_output=True)
+        else:
+            storage = config.replay_storage
+            self.replay = Replay(
+                env, config.num_envs, capacity, device, storage, run.run_dir, on_host=True
+            )
+            self.parts["replay"], self.begin = self.replay, self.replay.begin
+            frames = self.replay.frames.device
+            self.fetch = jit(self._fetch, frames, [], run.train.capture, reuse_output=True)
 
     def epsilon(self, step: int) -> float:
         """Return the share of random actions at a step."""
