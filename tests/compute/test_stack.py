@@ -217,3 +217,27 @@ def test_each_agents_gradient_is_clipped_by_its_own_norm() -> None:
         torch.testing.assert_close(norm[index], expected, rtol=1e-12, atol=0)
     assert torch.equal(scaled[0], gradient[0])
     assert not torch.equal(scaled[2], gradient[2])
+
+
+class ConvolvingAgent:
+    """An agent whose weights lie in memory with channels last, as on a GPU."""
+
+    def __init__(self) -> None:
+        layer = Conv2d(3, 4, 3, dtype=torch.float64)
+        self.network = nn.Sequential(layer.to(memory_format=torch.channels_last))
+        self.weights = FlatParameters(self.network)
+
+    def _loss(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.network(images)
+        return (out**3).sum(), out.mean()
+
+
+def test_gradients_lie_in_memory_as_the_weights_do() -> None:
+    agents = [ConvolvingAgent() for _ in range(2)]
+    images = torch.randn(2, 5, 3, 6, 6, dtype=torch.float64)
+    for agent, own in zip(agents, images, strict=True):
+        agent.weights.backward(agent._loss(own)[0])
+    assert not agents[0].network[0].weight.is_contiguous()
+    gradient, _, _ = Stack(agents).gradient("_loss")(images)
+    for row, agent in zip(gradient, agents, strict=True):
+        torch.testing.assert_close(row, agent.weights.gradient, rtol=1e-12, atol=1e-12)

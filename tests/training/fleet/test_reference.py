@@ -133,7 +133,7 @@ def test_a_fleet_learns_what_each_agent_learns_by_its_own_code(
         for index, (trainer, reference) in enumerate(zip(trainers, references, strict=True)):
             assert torch.equal(trainer.pipeline.obs, reference.obs)
             ours, theirs = trainer.agent.weights.vector, reference.agent.weights.vector
-            assert (theirs - before[index]).abs().max() > 2e-3
+            assert (theirs - before[index]).abs().max() > 1e-3
             assert (ours - theirs).abs().max() < 2e-6
             if algorithm == "dqn":
                 for name, weight in reference.agent.target.state_dict().items():
