@@ -224,8 +224,8 @@ def default_run_name(algorithm: str, settings: Settings, defaults: Settings) -> 
     words = [settings["net.layer"], settings["net.activation"]]
     words += [] if settings["net.norm"] == "none" else [settings["net.norm"]]
     words += remedies.chosen(settings["remedy"])
-    # A run keeps its name however far it is trained for now.
-    named = (*PLACE, *VARIANT, "train.until")
+    # A run keeps its name however far it is trained for now, and in whatever form.
+    named = (*PLACE, *VARIANT, "train.until", "train.fleet")
     changes = {
         renamed.former(name): value
         for name, value in settings.items()

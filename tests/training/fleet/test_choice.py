@@ -40,6 +40,12 @@ def spec_of(algorithm: str, env: str = "minatar/breakout", **changes: Any) -> Ru
             {"train__eval_every": 500},
             "--train.eval-every 500 plays evaluations outside the fleet",
         ),
+        (
+            "pqn",
+            "minatar/breakout",
+            {"algo__rollout_steps": 5_001},
+            "--algo.rollout-steps 5001 is longer than an episode of minatar/breakout",
+        ),
     ],
 )
 def test_a_fleet_that_is_not_possible_is_refused(

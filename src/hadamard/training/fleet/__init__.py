@@ -27,6 +27,12 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
         return f"{algorithm} has no form for stacked runs yet"
     if not envs.plays_on_device(spec.env):
         return f"{spec.env} is not played on the device"
+    limit = envs.make_on_device(spec.env, 0, 1, "cpu").rules.max_steps
+    if getattr(spec.algo, "rollout_steps", 0) > limit:
+        return (
+            f"--algo.rollout-steps {spec.algo.rollout_steps} is longer than an episode of "
+            f"{spec.env}, which ends after {limit} steps"
+        )
     if spec.train.eval_every:
         return f"--train.eval-every {spec.train.eval_every} plays evaluations outside the fleet"
     return None
