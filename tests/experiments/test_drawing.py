@@ -205,7 +205,7 @@ def test_a_run_that_came_to_two_ends_counts_once_by_the_further(draw: Draw, tmp_
         (["fig-dnq"], "did you mean 'fig-dqn'"),
         (["fig-dqn", "--runs", "nowhere"], "--runs nowhere: there is no such file or folder"),
         (["fig-dqn", "--until", "-3"], "--until must not be negative, got -3"),
-        (["fig-dqn", "--curves", "none.csv"], "none.csv cannot be read"),
+        (["fig-dqn", "--curves", "none.csv"], "'none.csv' cannot be read: No such file or"),
     ],
 )
 def test_mistakes_in_a_request_are_explained(draw: Draw, words: list[str], message: str) -> None:

@@ -49,7 +49,8 @@ def read_curves(path: Path) -> list[ImportedCurve]:
                 points = by_curve.setdefault((row["method"], row["env"]), {})
                 points[row["seed"], float(row["step"])] = float(row["score"])
     except (OSError, RunError, UnicodeDecodeError) as error:
-        raise CurvesError(f"{str(path)!r} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CurvesError(f"{str(path)!r} cannot be read: {reason}") from error
     except (TypeError, ValueError) as error:
         if isinstance(error, CurvesError):
             raise
