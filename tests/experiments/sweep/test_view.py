@@ -13,7 +13,7 @@ from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import view
 from hadamard.experiments.sweep.queue import Queue
 from hadamard.experiments.sweep.view import JobStatus, folder_name, table
-from tests.support.sweep import small_job
+from tests.support.sweep import STEPS, small_job
 
 
 def lines_of_table(queue: Queue, width: int, height: int) -> list[str]:
@@ -29,7 +29,7 @@ def test_the_table_shows_states_and_progress(undisturbed: Job, tmp_path: Path) -
     assert "1 finished · 30 waiting · 1 min 15 s so far" in lines[0]
     finished = next(line for line in lines if "finished" in line and "run" in line)
     score = (Run(undisturbed.path).done or {})["score"]
-    assert "2,000" in finished
+    assert f"{STEPS:,}" in finished
     assert f"{score:.1f}" in finished
     assert any("and 19 more waiting" in line for line in lines)
 
@@ -63,7 +63,7 @@ def test_lines_report_changes(
     assert capsys.readouterr().out == "1 run\n"
     monkeypatch.setattr(view, "SECONDS_BETWEEN_LINES", 0.0)
     lines.print_news()
-    assert capsys.readouterr().out.startswith("seed 3: 2,000/2,000 steps · ")
+    assert capsys.readouterr().out.startswith(f"seed 3: {STEPS:,}/{STEPS:,} steps · ")
     sweep.now = JobStatus("running", 2)
     lines.print_news()
     assert capsys.readouterr().out == "seed 3: running (attempt 2)\n"
