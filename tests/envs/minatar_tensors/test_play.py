@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from hadamard.core.types import Envs
 from hadamard.envs import minatar, minatar_tensors
-from hadamard.envs.minatar_tensors import _speed
 from hadamard.envs.tensor_games import Outcome, Rules, TensorGames, play
 from tests.support.minatar import assert_same_state
 
@@ -227,13 +225,3 @@ def test_random_play_has_the_statistics_of_the_cpu_form(
         error = math.sqrt((ours.var() + theirs.var()) / games)
         assert abs(ours.mean() - theirs.mean()) <= 4 * error, name
     assert all(sample[:, 0].max() > 0 for sample in samples)
-
-
-def test_the_speed_of_every_game_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["_speed", "--games", "2", "--seconds", "0.001"])
-    _speed.main()
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(TASKS)
-    assert all(float(line.split()[1].replace(",", "")) > 0 for line in lines[1:])
