@@ -264,17 +264,17 @@ def test_rows_that_a_finished_run_lost_are_named(run: Run) -> None:
     run.write("timing", {"step": 1})
     run.finish({"steps": 3})
     run.close()
-    assert run.losses() == []
+    assert run.changes_since_end() == []
     (run.path / "timing.jsonl").unlink()
-    assert run.losses() == []
+    assert run.changes_since_end() == []
     (run.path / "train.jsonl").write_text('{"step": 0}\n')
-    assert run.losses() == ["train.jsonl holds 1 of 3 rows"]
+    assert run.changes_since_end() == ["train.jsonl holds 1 of 3 rows"]
 
 
 def test_a_summary_of_an_earlier_version_is_read(run: Run) -> None:
     (run.path / "DONE").write_text('{"steps": 3}')
     assert run.done == {"steps": 3}
-    assert run.losses() == []
+    assert run.changes_since_end() == []
 
 
 @pytest.mark.parametrize("name", ["config.json", "DONE", "episodes.jsonl", "lock"])

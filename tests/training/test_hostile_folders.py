@@ -378,4 +378,19 @@ def test_a_finished_run_that_lost_rows_is_refused(
     run = Path(shutil.copytree(folders[1], tmp_path / "run"))
     assert command("train", "--resume", run).code == 0
     (run / "episodes.jsonl").write_bytes(b"")
-    refused(command, run, "is finished, and has lost rows since: episodes.jsonl holds 0 of ")
+    refused(
+        command, run, "is finished, and its rows have changed since: episodes.jsonl holds 0 of "
+    )
+
+
+@pytest.mark.parametrize("stream", ["eval", "kde"])
+@pytest.mark.parametrize("row", [b'{"step": 3}\n', b"\xff\n", b'{"step"'])
+def test_rows_that_a_finished_run_did_not_write_are_refused(
+    stream: str, row: bytes, command: Command, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(folders[1], tmp_path / "run"))
+    path = run / f"{stream}.jsonl"
+    rows = path.read_bytes().count(b"\n") if path.exists() else 0
+    with path.open("ab") as file:
+        file.write(row)
+    refused(command, run, f"since: {stream}.jsonl holds more than its {rows} row")

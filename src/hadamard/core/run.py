@@ -29,6 +29,7 @@ from hadamard.core.config import flattened
 from hadamard.core.files import RunError as RunError
 from hadamard.core.streams import Extent, Stream
 from hadamard.core.typed import WrongType, checked, shortened
+from hadamard.text import counted
 
 PROTOCOL = 2
 """Version of the training rules that are not settings: resets, schedules, constants.
@@ -202,9 +203,15 @@ class Run:
         ending = {**values, "checksum": files.checksum_of(values)}
         files.write_atomically(self.path / "DONE", _json(ending))
 
-    def losses(self) -> list[str]:
-        """Say which rows a finished run's streams have lost since its end."""
-        return self.problems(self.ending()[1])
+    def changes_since_end(self) -> list[str]:
+        """Say which rows a finished run's streams have lost since its end, or hold in addition."""
+        extents = self.ending()[1]
+        changes = self.problems(extents)
+        for name in STREAMS if extents else ():  # runs of earlier versions do not know
+            path, expected = self._stream(name), extents.get(name, streams.NOTHING)
+            if name != "timing" and os.path.lexists(path) and path.lstat().st_size > expected.bytes:
+                changes.append(f"{path.name} holds more than its {counted(expected.rows, 'row')}")
+        return changes
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""

@@ -243,11 +243,11 @@ def _check_protocol(run: Run) -> None:
 
 
 def _require_rows(run: Run) -> None:
-    """Refuse a finished run that has lost rows since its end."""
-    if losses := run.losses():
+    """Refuse a finished run whose rows have changed since its end."""
+    if changes := run.changes_since_end():
         raise RunError(
-            f"{run.path} is finished, and has lost rows since: {'; '.join(losses)}. Restore these "
-            f"files from a copy, or remove {run.path} to train it anew"
+            f"{run.path} is finished, and its rows have changed since: {'; '.join(changes)}. "
+            f"Restore these files from a copy, or remove {run.path} to train it anew"
         )
 
 
