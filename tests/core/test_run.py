@@ -264,17 +264,33 @@ def test_rows_that_a_finished_run_lost_are_named(run: Run) -> None:
     run.write("timing", {"step": 1})
     run.finish({"steps": 3})
     run.close()
-    assert run.changes_since_end() == []
+    assert run.losses() == []
     (run.path / "timing.jsonl").unlink()
-    assert run.changes_since_end() == []
+    assert run.losses() == []
     (run.path / "train.jsonl").write_text('{"step": 0}\n')
-    assert run.changes_since_end() == ["train.jsonl holds 1 of 3 rows"]
+    assert run.losses() == ["train.jsonl holds 1 of 3 rows"]
+
+
+def test_rows_that_were_added_to_a_finished_run_are_named(run: Run) -> None:
+    run.write("train", {"step": 0})
+    run.write("timing", {"step": 0})
+    run.finish({"steps": 1})
+    run.close()
+    assert run.additions() == []
+    for name in ("train", "timing", "eval"):
+        with (run.path / f"{name}.jsonl").open("a") as file:
+            file.write('{"step": 1}\n')
+    assert run.losses() == []
+    assert run.additions() == [
+        "train.jsonl holds more than its 1 row",
+        "eval.jsonl holds more than its 0 rows",
+    ]
 
 
 def test_a_summary_of_an_earlier_version_is_read(run: Run) -> None:
     (run.path / "DONE").write_text('{"steps": 3}')
     assert run.done == {"steps": 3}
-    assert run.changes_since_end() == []
+    assert run.losses() == []
 
 
 @pytest.mark.parametrize("name", ["config.json", "DONE", "episodes.jsonl", "lock"])

@@ -203,15 +203,20 @@ class Run:
         ending = {**values, "checksum": files.checksum_of(values)}
         files.write_atomically(self.path / "DONE", _json(ending))
 
-    def changes_since_end(self) -> list[str]:
-        """Say which rows a finished run's streams have lost since its end, or hold in addition."""
+    def losses(self) -> list[str]:
+        """Say which rows a finished run's streams have lost since its end."""
+        return self.problems(self.ending()[1])
+
+    def additions(self) -> list[str]:
+        """Say which of a finished run's streams hold more than at its end."""
         extents = self.ending()[1]
-        changes = self.problems(extents)
+        additions = []
         for name in STREAMS if extents else ():  # runs of earlier versions do not know
             path, expected = self._stream(name), extents.get(name, streams.NOTHING)
             if name != "timing" and os.path.lexists(path) and path.lstat().st_size > expected.bytes:
-                changes.append(f"{path.name} holds more than its {counted(expected.rows, 'row')}")
-        return changes
+                rows = counted(expected.rows, "row")
+                additions.append(f"{path.name} holds more than its {rows}")
+        return additions
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""

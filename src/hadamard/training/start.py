@@ -244,7 +244,7 @@ def _check_protocol(run: Run) -> None:
 
 def _require_rows(run: Run) -> None:
     """Refuse a finished run whose rows have changed since its end."""
-    if changes := run.changes_since_end():
+    if changes := run.losses() + run.additions():
         raise RunError(
             f"{run.path} is finished, and its rows have changed since: {'; '.join(changes)}. "
             f"Restore these files from a copy, or remove {run.path} to train it anew"

@@ -49,7 +49,7 @@ def thinned(run: Run) -> Record:
     health = _health(run, troubles)
     losses, timing = (_last_row(run, stream, troubles) for stream in ("train", "timing"))
     if summary is not None:
-        troubles += _changes(run)
+        troubles += _losses(run)
     reached = [*episodes.steps[-1:].tolist(), *played.steps[-1:].tolist(), *health["steps"][-1:]]
     reached.append(losses.get("step"))
     if summary is not None:
@@ -117,10 +117,10 @@ def _summary(run: Run, troubles: list[str]) -> dict[str, Any] | None:
     return {name: value for name, value in summary.items() if value is None or is_number(value)}
 
 
-def _changes(run: Run) -> list[str]:
-    """Say what has changed in a finished run's streams since its end."""
+def _losses(run: Run) -> list[str]:
+    """Say what a finished run's streams have lost since its end."""
     try:
-        return [f"{run.path} has changed since its end: {c}" for c in run.changes_since_end()]
+        return [f"{run.path} has lost rows since its end: {loss}" for loss in run.losses()]
     except (RunError, OSError):  # whatever is in its place was reported where it was read
         return []
 
