@@ -169,7 +169,7 @@ class TensorGames:
 
     def render(self) -> NDArray[np.uint8]:
         """Refuse: pictures are the suite's own environments' business."""
-        raise NotImplementedError("these games are not drawn: make the environment on the CPU")
+        raise RuntimeError("these games are not drawn: make the environment on the CPU")
 
     def close(self) -> None:
         """Nothing to free."""
