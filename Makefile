@@ -35,7 +35,7 @@ smoke: $(VENV)/.dev ## Make every figure and table of the paper at smoke scale (
 	@$(BIN)/hadamard reproduce all --scale smoke
 
 evidence: $(VENV)/.dev ## Draw every figure of the documentation's evidence from results/
-	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games fig-crelu-redo --scale minatar-full --share 0.04 --draw --folder results --output docs/evidence/minatar-full
+	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games fig-crelu-redo --scale minatar-full --draw --folder results --output docs/evidence/minatar-full
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
