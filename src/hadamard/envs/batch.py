@@ -135,9 +135,7 @@ class BatchEnvs:
             episodes=tuple(episodes),
         )
 
-    def _check(
-        self, index: int, result: tuple[Any, ...]
-    ) -> tuple[NDArray[Any], float, bool, bool]:
+    def _check(self, index: int, result: tuple[Any, ...]) -> tuple[NDArray[Any], float, bool, bool]:
         """Return what a task's step returned, if its types and shapes are right and it is finite.
 
         A simulation that is no longer finite is a physical accident, which ends one episode.

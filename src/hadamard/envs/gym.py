@@ -1,8 +1,8 @@
 """Gymnasium: its own tasks (classic control, Box2D, MuJoCo, toy text) and any that is registered.
 
-``gym/CartPole-v1`` is a task that Gymnasium knows by this name; ``gym/my_tasks:Grid-v0`` is one that
-the module ``my_tasks`` registers when it is imported, and ``register`` makes a task of a function.
-A module is imported only if the user names it (see ``named_modules``).
+``gym/CartPole-v1`` is a task that Gymnasium knows by this name; ``gym/my_tasks:Grid-v0`` is one
+that the module ``my_tasks`` registers when it is imported, and ``register`` makes a task of a
+function. A module is imported only if the user names it (see ``named_modules``).
 
 Rewards, terminations and time limits (as truncations) are those that are registered. Observations
 and actions are converted as ``gym_spaces`` says. MuJoCo's tasks, version 5, have an exact state of
