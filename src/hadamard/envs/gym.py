@@ -13,6 +13,7 @@ gives the same numbers (``gym_task``), and otherwise go on with a new episode.
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 import re
 import warnings
@@ -122,6 +123,7 @@ def register(function: Callable[..., Any], name: str, max_steps: int | None = No
     import gymnasium
 
     gymnasium.registry.pop(name, None)
+    _exact.cache_clear()
     gymnasium.register(name, entry_point=function, max_episode_steps=max_steps)
     return f"gym/{name}"
 
@@ -138,7 +140,7 @@ def worker_options(task: str) -> dict[str, Any]:
             f"gym/{task} cannot be made in worker processes ({error}): register a function or a "
             "class of a module, or step it in this process with --train.env-workers 0"
         ) from None
-    return {"registered": registered, "exact": _exact(task)}
+    return {"registered": registered, "exact": _exact_or_said(task)}
 
 
 def make(
@@ -160,6 +162,11 @@ def make(
     if task in gym_mujoco.TASKS:
         renderer = gl.Renderer(*gym_mujoco.PICTURE)
         return BatchEnvs([gym_mujoco.MujocoTask(task, s, renderer) for s in seeds], device)
+    if task in _BOX2D:
+        with warnings.catch_warnings():
+            # Its import warns, and crashes where warnings are errors.
+            warnings.simplefilter("ignore")
+            importlib.import_module("Box2D")
     from gymnasium.error import DependencyNotInstalled, Error
 
     from hadamard.envs.gym_task import RegisteredTask
@@ -167,9 +174,7 @@ def make(
     try:
         if registered is None:
             registered = _registered()[find_task(task).rpartition(":")[2]]
-            exact = _exact(task)
-            if not exact and training:
-                _say_inexact(task)
+            exact = _exact_or_said(task)
         made = [
             RegisteredTask(registered, s, exact=bool(exact), pictures=not training) for s in seeds
         ]
@@ -187,11 +192,19 @@ def _exact(task: str) -> bool:
     return plays_again(_registered()[task.rpartition(":")[2]])
 
 
-@functools.cache
-def _say_inexact(task: str) -> None:
-    warnings.warn(
-        f"an episode of gym/{task} cannot be continued exactly: a resumed run starts a new one. It "
-        "can if the task has a time limit and all its random numbers follow from reset(seed=...), "
-        "or if it has methods state_dict and load_state_dict",
-        stacklevel=4,
-    )
+def _exact_or_said(task: str) -> bool:
+    """Return whether a task's state is exact; warn if it is not, once."""
+    exact = _exact(task)
+    if not exact and task not in _SAID:
+        _SAID.add(task)
+        warnings.warn(
+            f"an episode of gym/{task} cannot be continued exactly: a resumed run starts a new "
+            "one. It can if the task has a time limit and all its random numbers follow from "
+            "reset(seed=...), or if it has methods state_dict and load_state_dict",
+            stacklevel=4,
+        )
+    return exact
+
+
+_SAID: set[str] = set()
+"""Tasks of which a warning says that they cannot be continued."""

@@ -45,7 +45,7 @@ class Observations(NamedTuple):
 class Actions(NamedTuple):
     """What a learner sends for a space, and how it is converted."""
 
-    count: int
+    number: int
     """Number of discrete actions, or 0."""
     size: int
     """Length of a continuous action, or 0."""
@@ -108,8 +108,9 @@ def _vector(task: str, space: Any) -> tuple[int, Callable[[Any], NDArray[np.floa
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _one_hot(task, space)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        names = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
-        parts = [(name, *_vector(task, space[name])) for name in names]
+        inner: Any = space.spaces
+        named = inner.items() if isinstance(space, spaces.Dict) else enumerate(inner)
+        parts = [(name, *_vector(task, part)) for name, part in named]
 
         def joined(value: Any) -> NDArray[np.float32]:
             return np.concatenate([convert(value[name]) for name, _, convert in parts])

@@ -33,41 +33,42 @@ class RegisteredTask:
         import gymnasium
 
         self.name = f"gym/{registered.id}"
-        options = {"render_mode": "rgb_array"} if pictures and _draws(registered) else {}
+        options: dict[str, Any] = (
+            {"render_mode": "rgb_array"} if pictures and _draws(registered) else {}
+        )
         self.environment: Any = gymnasium.make(registered, disable_env_checker=True, **options)
         self._observations = gym_spaces.observations(self.name, self.environment.observation_space)
         self._actions = gym_spaces.actions(self.name, self.environment.action_space)
         self._seed, self._episode, self._exact = seed, 0, exact
+        own: Any = self.environment.unwrapped
+        self.has_protocol = hasattr(own, "state_dict") and hasattr(own, "load_state_dict")
+        """Whether the environment saves and loads its own state."""
+        self._length = 0
         self._played: list[Any] = []
-        limit = self.environment.spec.max_episode_steps or 0
+        limit = getattr(self.environment.spec, "max_episode_steps", 0) or 0
         frames_per_second = self.environment.metadata.get("render_fps") or 0
         self.spec = EnvSpec(
             self._observations.shape,
             self._observations.dtype,
-            num_actions=self._actions.count,
+            num_actions=self._actions.number,
             full_range=self._observations.full_range,
             action_size=self._actions.size,
             max_steps=limit,
             step_seconds=1 / frames_per_second if frames_per_second else 0.0,
         )
 
-    @property
-    def has_protocol(self) -> bool:
-        """Whether the environment saves and loads its own state."""
-        environment = self.environment.unwrapped
-        return hasattr(environment, "state_dict") and hasattr(environment, "load_state_dict")
-
     def reset(self) -> NDArray[Any]:
         """Start the next episode, with its own seed."""
         seed = int(np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0])
         self._episode += 1
-        self._played = []
+        self._length, self._played = 0, []
         return self._observations.convert(self.environment.reset(seed=seed >> 1)[0])
 
     def step(self, action: Any) -> tuple[NDArray[Any], Any, Any, Any]:
         """Take a step; the task decides whether it ended and whether a limit cut it short."""
         converted = self._actions.convert(action)
-        if self._exact:
+        self._length += 1
+        if self._exact and not self.has_protocol:
             self._played.append(np.array(action))
         observation, reward, terminated, truncated, _ = self.environment.step(converted)
         return self._observations.convert(observation), reward, terminated, truncated
@@ -78,8 +79,8 @@ class RegisteredTask:
         if not self._exact:
             return state
         if self.has_protocol:
-            own = self.environment.unwrapped.state_dict()
-            return {**state, "own": own, "length": len(self._played)}
+            saved = self.environment.unwrapped.state_dict()
+            return {**state, "own": saved, "length": self._length}
         return {**state, "actions": np.array(self._played)}
 
     def load_state_dict(self, state: State) -> NDArray[Any]:
@@ -91,8 +92,8 @@ class RegisteredTask:
         observation = self.reset()
         if "own" in state:
             observation = self.environment.unwrapped.load_state_dict(state["own"])
-            _set_elapsed_steps(self.environment, int(state["length"]))
-            self._played = [None] * int(state["length"])
+            self._length = int(state["length"])
+            _set_elapsed_steps(self.environment, self._length)
             return self._observations.convert(observation)
         for action in np.asarray(state["actions"]):
             observation = self.step(action)[0]
@@ -106,7 +107,12 @@ class RegisteredTask:
                 f"{self.name} has no pictures: it has no render mode rgb_array "
                 f"(its render modes: {modes or 'none'})"
             )
-        return np.asarray(self.environment.render(), dtype=np.uint8)
+        from gymnasium.error import DependencyNotInstalled
+
+        try:
+            return np.asarray(self.environment.render(), dtype=np.uint8)
+        except DependencyNotInstalled as error:
+            raise CannotDraw(f"{self.name} needs more packages for pictures: {error}") from error
 
     def close(self) -> None:
         """Free what the environment holds."""
@@ -128,9 +134,10 @@ def _set_elapsed_steps(environment: Any, steps: int) -> None:
     from gymnasium.wrappers import TimeLimit
 
     while environment is not environment.unwrapped:
+        limit: Any = environment
         if isinstance(environment, TimeLimit):
-            environment._elapsed_steps = steps
-        environment = environment.env
+            limit._elapsed_steps = steps
+        environment = limit.env
 
 
 def plays_again(registered: Any) -> bool:

@@ -91,4 +91,5 @@ class RewardScaler(nn.Module):
         """Add a rollout (steps, environments), and return it scaled and cut off at ``LARGEST``."""
         for step_reward, step_done in zip(reward, done, strict=True):
             self.update(step_reward, step_done)
-        return self(reward).clamp(-LARGEST, LARGEST)
+        scaled: Tensor = self(reward)
+        return scaled.clamp(-LARGEST, LARGEST)
