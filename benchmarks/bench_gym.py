@@ -6,7 +6,7 @@
     python benchmarks/bench_gym.py --folder runs/bench_gym --table
 
 Ours are the default settings for the suite gym. Stable-Baselines3's DQN and PPO get the same
-settings (network, rollout, learning rate and its decay, normalization), and CleanRL's ``pqn.py``
+settings (networks, rollout, learning rate and its decay, normalization), and CleanRL's ``pqn.py``
 those of its file, from which ours are taken. Each result is a JSON file in the folder; those that
 are there are not measured again, so several processes may share the work with ``--only`` and
 ``--seeds``. Everything runs on one thread.

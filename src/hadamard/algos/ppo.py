@@ -38,6 +38,7 @@ SUITES = {
         "algo.learning_rate": 3e-4,
         "algo.clip": 0.2,
         "algo.entropy_coefficient": 0.0,
+        "algo.shared_encoder": False,
         "algo.normalize": True,
         "train.steps": 1_000_000,
         "train.threads": 1,
@@ -73,9 +74,10 @@ class Config:
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
     """Largest global norm of a gradient."""
+    shared_encoder: bool = True
+    """Let policy and value share an encoder, instead of having one each."""
     normalize: bool = False
-    """Normalize vectors of observations, and scale rewards to returns of unit variance, by the
-    statistics of all rollouts so far."""
+    """Normalize vectors of observations and scale rewards, by statistics of all rollouts so far."""
 
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
@@ -90,23 +92,23 @@ class PPO:
     """The agent: policy and value on one network, and the rollout it is collecting."""
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
-        self.config = config = run.algo
-        self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
+        self.config = c = run.algo
+        self.num_envs, self.num_actions, self.device = c.num_envs, env.num_actions, device
         self.total_steps = run.train.steps
-        check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
-        if config.num_envs * config.rollout_steps < 2 * config.minibatches:
+        check_minibatches(c.num_envs, c.rollout_steps, c.minibatches)
+        if c.num_envs * c.rollout_steps < 2 * c.minibatches:
             raise ValueError(
-                f"--algo.minibatches {config.minibatches} leaves one transition in each: "
+                f"--algo.minibatches {c.minibatches} leaves one transition in each: "
                 "advantages of one cannot be normalized"
             )
         with seeded(child_seed(run.seed, 0)):
-            network = ActorCritic(env, run.net, normalize=config.normalize)
+            network = ActorCritic(env, run.net, shared=c.shared_encoder, normalize=c.normalize)
         self.network, self.policy = network.to(device), network.policy
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        vector, rate, eps = self.weights.vector, config.learning_rate, config.adam_epsilon
+        vector, rate, eps = self.weights.vector, c.learning_rate, c.adam_epsilon
         self.optimizer = optimizers.make_for_vector(Adam, vector, rate, device, compiled, eps=eps)
-        self.rollout = Rollout(config.rollout_steps, device)
+        self.rollout = Rollout(c.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # used in captured graphs
         self.counters = Counters(steps=0, updates=0)
@@ -118,8 +120,8 @@ class PPO:
             "sampling_random": self.sampling_random,
             "counters": self.counters,
         }
-        self.rewards = RewardScaler(config.num_envs, config.gamma).to(device)
-        if config.normalize:
+        self.rewards = RewardScaler(c.num_envs, c.gamma).to(device)
+        if c.normalize:
             self.parts["rewards"] = self.rewards
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
