@@ -14,6 +14,7 @@ import torch
 
 from hadamard import envs as suites
 from hadamard.core import checkpoint
+from hadamard.core.run import Run
 from hadamard.envs import MissingExtra, gym, make, named_modules
 from hadamard.envs.gl import CannotDraw
 from hadamard.envs.named_modules import NotNamed
@@ -147,6 +148,24 @@ def test_a_task_without_repeatable_numbers_says_so(registered: Any) -> None:
     assert_plain(state)
     assert envs.load_state_dict(state) is None
     envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:an episode of")
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+def test_a_run_goes_on_with_new_episodes(
+    algorithm: str, registered: Any, command: Command, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = ["--env", "gym/HadamardChance-v0", "--run-dir", run, "--train.steps", "900"]
+    words += ["--train.no-tensorboard", "--train.health-every", "0", "--train.until", "400"]
+    own = ["--algo.rollout-steps", "20", "--algo.minibatches", "4"]
+    own = ["--algo.learning-starts", "100"] if algorithm == "dqn" else own
+    done = command("train", algorithm, *words, *own)
+    assert done.code == 0, done.err
+    resumed = command("train", "--resume", run, "--until", "0")
+    assert resumed.code == 0, resumed.err
+    lengths = [row["length"] for row in Run.open(str(run)).rows("episodes")]
+    assert max(lengths) <= 6
 
 
 def test_a_task_may_save_itself(registered: Any) -> None:

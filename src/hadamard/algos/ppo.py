@@ -203,7 +203,6 @@ class PPO:
 
     def observe(self, obs: Tensor, action: Tensor, extra: Extra, step: Step) -> Metrics | None:
         """Add the step to the rollout; when the rollout is full, learn from it."""
-        del action  # the extra has it as it was drawn
         truncated_value = extra["value"]  # not used unless an environment was truncated
         if step.any_truncated:
             truncated_value = self.evaluate(step.next_obs)["value"]
@@ -213,7 +212,7 @@ class PPO:
             terminated=step.terminated,
             truncated=step.truncated,
             truncated_value=truncated_value,
-            **extra,
+            **{"action": action, **extra},  # the extra has actions as they were drawn
         )
         self.counters["steps"] += self.num_envs
         if not self.rollout.full:
