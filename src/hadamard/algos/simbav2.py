@@ -223,7 +223,11 @@ class SimbaV2:
     def _normalized(self, raw: Batch) -> Batch:
         """Normalize observations and rewards with the statistics so far."""
         normalize = self.network.normalizer
-        obs, next_obs, reward = normalize(raw.obs), normalize(raw.next_obs), self.rewards(raw.reward)
+        obs, next_obs, reward = (
+            normalize(raw.obs),
+            normalize(raw.next_obs),
+            self.rewards(raw.reward),
+        )
         return Batch(obs, raw.action, reward, raw.terminated, next_obs)
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:

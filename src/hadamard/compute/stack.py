@@ -61,7 +61,7 @@ class StackedModules:
         call = _Call(self.template, name, self._modules())
 
         def one(weights: Weights, *inputs: Any) -> Any:
-            return torch.func.functional_call(call, _named(weights), inputs)
+            return torch.func.functional_call(call, _named(weights), inputs, tie_weights=False)
 
         function = torch.vmap(one)
         return lambda *inputs: function(self.weights, *inputs)
@@ -79,7 +79,7 @@ class StackedModules:
 
         def loss(learned: dict[str, Tensor], weights: Weights, *batch: Any) -> Any:
             replaced = {**weights, module: {**weights[module], **learned}}
-            value = torch.func.functional_call(call, _named(replaced), batch)
+            value = torch.func.functional_call(call, _named(replaced), batch, tie_weights=False)
             return value if isinstance(value, tuple) else (value, ())
 
         function = torch.vmap(torch.func.grad_and_value(loss, has_aux=True))
@@ -258,7 +258,9 @@ def share_modules(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
 
     The modules' own tensors become rows of them.
     """
-    return share_tensors([{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in modules])
+    return share_tensors(
+        [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in modules]
+    )
 
 
 @torch.no_grad()

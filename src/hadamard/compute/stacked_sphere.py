@@ -39,7 +39,9 @@ class StackedSphereAdam:
         sphere = {id(weight) for weight in first.sphere}
         self.project = [id(weight) in sphere for weight in first.weights]
         device = self.weights[0].device
-        states = [[_state(optimizer, weight) for weight in optimizer.weights] for optimizer in optimizers]
+        states = [
+            [_state(optimizer, weight) for weight in optimizer.weights] for optimizer in optimizers
+        ]
         self.steps = torch.stack([own[0]["step"].to(device) for own in states])
         """Of each agent, float32."""
         for step, own in zip(self.steps, states, strict=True):

@@ -32,7 +32,11 @@ class SoftActorCritic:
     def __init__(self, agents: Sequence[Any], seeds: Sequence[int], train: TrainSpec) -> None:
         self.agents, self.config = list(agents), agents[0].config
         first, config = agents[0], self.config
-        self.num_envs, self.action_size, self.device = first.num_envs, first.action_size, first.device
+        self.num_envs, self.action_size, self.device = (
+            first.num_envs,
+            first.action_size,
+            first.device,
+        )
         self.stack = stack = StackedModules(
             agents, ["network", "target", "temperature", "rewards", "rate"]
         )
