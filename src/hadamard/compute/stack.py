@@ -277,7 +277,8 @@ def share_tensors(owned: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 def _template(agent: Any, names: Sequence[str]) -> Any:
     """Return an agent with copies of these modules, also where it refers to their parts."""
-    template, copies = copy.copy(agent), {}
+    template = copy.copy(agent)
+    copies: dict[int, nn.Module] = {}
     for name in names:
         module = getattr(agent, name)
         duplicate = _stackable(copy.deepcopy(module))

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hadamard.compute import kernels
 from hadamard.compute.adam import adam_scalars, update_
 from hadamard.compute.sphere import SphereAdam, on_sphere
 from hadamard.compute.stack import share_tensors
@@ -87,9 +86,9 @@ class StackedSphereAdam:
         scalars = adam_scalars(steps, rates, *self.betas, self.eps)
         count = len(steps)
         for index, weight in enumerate(self.weights):
-            tensors = gradients[index], self.mean[index], self.mean_square[index]
-            rows = (tensor.reshape(count, -1) for tensor in tensors)
-            update_(weight.view(count, -1), *rows, *self.betas, *scalars)
+            tensors = weight, gradients[index], self.mean[index], self.mean_square[index]
+            weights, gradient, mean, mean_square = (t.reshape(count, -1) for t in tensors)
+            update_(weights, gradient, mean, mean_square, *self.betas, *scalars)
             if self.project[index]:
                 weight.copy_(on_sphere(weight, dim=-2))
         if self.targets is not None:
