@@ -20,7 +20,7 @@ from hadamard.core.config import TrainSpec
 from hadamard.core.random import child_seed
 from hadamard.core.types import Metrics, Step
 from hadamard.learning.replay.packing import Batch
-from hadamard.learning.replay.stacked import StackedReplay
+from hadamard.learning.replay.on_device import StackedDeviceReplay
 
 # Purposes of random numbers, see ``child_seed``.
 _CHOICE, _SAMPLE, _RANDOM_ACTION, _UPDATE = 1, 2, 6, 7
@@ -40,7 +40,7 @@ class SoftActorCritic:
         self.stack = stack = StackedModules(
             agents, ["network", "target", "temperature", "rewards", "rate"]
         )
-        self.replay = StackedReplay([agent.replay for agent in agents])
+        self.replay = StackedDeviceReplay([agent.replay for agent in agents])
 
         def adam(name: str, part: str, **options: Any) -> StackedSphereAdam:
             own = [agent.optimizers[name] for agent in agents]

@@ -14,7 +14,7 @@ from hadamard.learning.replay.ring import Ring
 _PARTS = ("frames", "action", "reward", "terminated", "usable")
 
 
-class StackedReplay:
+class StackedDeviceReplay:
     """The replays of several runs; each run's own holds its rows.
 
     They keep everything on one device, observations of one frame, and draw single transitions
