@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hadamard.compute.adam import Adam, update_
 from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import forget_graphs
 
 Weights = dict[str, dict[str, Tensor]]
 """Stacked weights, each (agents, ...), by network and parameter."""
@@ -35,6 +36,8 @@ class Stack:
     """The stacked networks of several agents, and functions of them."""
 
     def __init__(self, agents: Sequence[Any], frozen: Sequence[str] = ()) -> None:
+        for agent in agents:  # the weights move
+            forget_graphs(agent)
         self.count = len(agents)
         self.matrix, learned = _share_weights(agents)
         self.weights: Weights = {"network": learned}

@@ -78,7 +78,7 @@ def train_together(
     Each gives the same results as alone: while the environments of one play, the others act and
     learn. On a GPU their work overlaps.
     """
-    specs = [fleet.resolved(algorithm, with_remedy_defaults(spec)) for spec in specs]
+    specs = fleet.resolved_together(algorithm, [with_remedy_defaults(spec) for spec in specs])
     specs = [
         replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
     ]

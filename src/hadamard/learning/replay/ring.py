@@ -12,7 +12,9 @@ import math
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Step
@@ -79,10 +81,10 @@ class Ring:
         tensors["usable"] = self.usable
         # NumPy views of CPU tensors: scalar writes are 10x faster.
         self.arrays = {name: t.numpy() for name, t in tensors.items() if not t.is_cuda}
-        self.pushed = [0] * num_envs
+        self.pushed: list[int] | NDArray[np.int64] = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
-        self.ages = [0] * num_envs
-        """Steps so far in each environment's running episode."""
+        self.ages: list[int] | NDArray[np.int64] = [0] * num_envs
+        """Steps so far in each environment's running episode. Both are arrays in a fleet."""
 
     def _slot_bytes(self, env: EnvSpec, prioritized: bool) -> int:
         frame = math.prod(self.frame_shape) * env.obs_dtype.itemsize
