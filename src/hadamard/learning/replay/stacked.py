@@ -46,6 +46,7 @@ class StackedReplay:
         first = members[0]
         self.members, self.device = list(members), device
         self.slots, self.stack, self.channels = first.slots, first.stack, first.frame_shape[0]
+        self._channel_dim = -len(first.frame_shape)
         self.num_envs = len(first.pushed)
         self._arrays: dict[str, NDArray[Any]] = {}
         for name in first.arrays:
@@ -124,8 +125,7 @@ class StackedReplay:
 
     def observations(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the observations and their successors; channels are the third last dimension."""
-        dim = -len(self.members[0].frame_shape)
-        count = self.stack * self.channels
+        dim, count = self._channel_dim, self.stack * self.channels
         return frames.narrow(dim, 0, count), frames.narrow(dim, self.channels, count)
 
     def store(self, action: Tensor, step: Step) -> None:
