@@ -216,7 +216,11 @@ class WorkerEnvs:
         (whole, *_) = (state for state in states if state is not None)
         sizes = [part.stop - part.start for part in self._parts]
         return [
-            state or {key: np.concatenate([v[:1]] * size) if isinstance(v, np.ndarray) else v[:1] * size for key, v in whole.items()}
+            state
+            or {
+                key: np.concatenate([v[:1]] * size) if isinstance(v, np.ndarray) else v[:1] * size
+                for key, v in whole.items()
+            }
             for state, size in zip(states, sizes, strict=True)
         ]
 

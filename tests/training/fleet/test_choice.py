@@ -91,8 +91,8 @@ def test_a_fleet_that_is_not_possible_is_a_clear_error(command: Command, tmp_pat
     result = command(*small("pqn", tmp_path / "run", {"--train.fleet": "on"}))
     assert result.code == 2
     assert result.err == (
-        "hadamard: --train.fleet on is not possible: probe/both is not played on the device. "
-        "Leave the option out\n"
+        "hadamard: --train.fleet on is not possible: probe/both is not played on the device, "
+        "which pqn needs in a fleet. Leave the option out\n"
     )
     assert not (tmp_path / "run").exists()
 

@@ -1,7 +1,7 @@
 """The replays of several runs, stored in and drawn from at once.
 
-Each run keeps its `Replay`, whose rewards, actions and flags are rows of this one's. Its frames stay
-where they are, since moving them would need twice the memory.
+Each run keeps its `Replay`, whose rewards, actions and flags are rows of this one's. Its frames
+stay where they are, since moving them would need twice the memory.
 
 The steps that can be drawn are numbered in their order, so a uniform number chooses one of them
 without a second attempt. All updates that follow a step are drawn before that step is stored: they

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from hadamard import envs
 from hadamard.core import discover, machine
 from hadamard.core.config import RunSpec, flattened, to_dict
+from hadamard.core.types import EnvSpec
 
 _OWN = ("seed", "run_dir", "remedy", "train.until", "train.tensorboard", "train.wandb")
 """Settings in which the runs of a fleet may differ, beside the algorithm's ``per_run``."""
@@ -74,9 +75,7 @@ def resolved_together(algorithm: str, specs: Sequence[RunSpec[Any]]) -> list[Run
     return settings
 
 
-def begins_on(
-    algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: bool = False
-) -> bool:
+def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: bool = False) -> bool:
     """Tell whether a new run is trained in the form of a fleet on such a device."""
     choice = spec.train.fleet
     if choice == "off" or (choice == "auto" and not on_gpu):
@@ -87,6 +86,15 @@ def begins_on(
     # One run alone is faster by its own loop, where the host plays.
     pays = together or envs.plays_on_device(spec.env)
     return reason is None and (choice == "on" or pays)
+
+
+def env_spec(name: str) -> EnvSpec:
+    """Return what learners know about the environments of a fleet."""
+    if envs.plays_on_device(name):
+        return envs.make_on_device(name, 0, 1, "cpu").spec
+    games = envs.make(name, 0, 1)
+    games.close()
+    return games.spec
 
 
 def with_form(spec: RunSpec[Any], form: Literal["on", "off"]) -> RunSpec[Any]:

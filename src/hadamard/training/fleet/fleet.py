@@ -7,7 +7,7 @@ the device computes the next one, unless something is due that needs the weights
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ class Fleet:
         """On a GPU, return a CUDA stream of this fleet's own, beside those of others."""
         return self.trainers[0].cuda_stream()
 
-    def loop(self, stop_requested: Callable[[], bool]) -> Iterator[None]:
+    def loop(self, stop_requested: Callable[[], bool]) -> Generator[None]:
         """Train all runs to their ends or until a stop is requested; yields between blocks.
 
         A run that diverges, or whose games fail, is set aside; the error is raised when the others

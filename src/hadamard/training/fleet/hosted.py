@@ -48,7 +48,8 @@ class HostedComputation(Protocol):
     def observe(self, obs: Tensor, action: Tensor, step: Step) -> None:
         """Store a step of all games, and make the updates that are due.
 
-        ``step`` holds the games of all runs in one dimension; ``envs.groups.split_step`` divides it.
+        ``step`` holds the games of all runs, those of the first run first; see ``split_step`` of
+        ``envs.groups``.
         """
 
 
@@ -62,7 +63,7 @@ class Ended:
         self._shape = runs, ROUNDS, num_envs
 
     def arrays(self) -> list[NDArray[Any]]:
-        """Return flags, scores and lengths of the episodes that ended, each (runs, steps, games)."""
+        """Return flags, scores and lengths of these episodes, each (runs, steps, games)."""
         ended, score = np.zeros(self._shape, dtype=bool), np.zeros(self._shape)
         length = np.zeros(self._shape, dtype=np.int64)
         for place, episode in self.episodes:

@@ -140,9 +140,7 @@ class HostedReplay:
         self._position += 1
         return {"action": action}
 
-    def _learn(
-        self, frames: Tensor, action: Tensor, reward: Tensor, terminated: Tensor
-    ) -> Metrics:
+    def _learn(self, frames: Tensor, action: Tensor, reward: Tensor, terminated: Tensor) -> Metrics:
         obs, next_obs = self.replay.observations(frames)
         gradient, loss, value = self._gradient(obs, action, reward, terminated, next_obs)
         with torch.no_grad():
