@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,7 +49,8 @@ class HostGames:
         if workers and first.envs.exact and getattr(first.envs, "splittable", False):
             self._joined = self._joined_games(trainers, workers)
         for index, trainer in enumerate(trainers):
-            trainer.envs = GamesOfRun(self, index)
+            # The fleet plays them. Of its environments, a run needs no more than their state.
+            trainer.envs = cast(Envs, GamesOfRun(self, index))
 
     def _joined_games(self, trainers: Sequence[Trainer], workers: int) -> Envs:
         """Let worker processes go on with the games of all runs."""
@@ -111,7 +112,9 @@ class HostGames:
         with self._lock:
             if self._state is None:
                 self._state = self._joined.state_dict()
-            return _part(self._state, slice(run * self.num_envs, (run + 1) * self.num_envs))
+            first = run * self.num_envs
+            part: State = _part(self._state, slice(first, first + self.num_envs))
+            return part
 
     def close(self) -> None:
         """End the worker processes."""
