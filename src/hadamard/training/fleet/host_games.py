@@ -73,6 +73,8 @@ class HostGames:
             failures=self._failed_games,
         )
         obs: Any = joined.load_state_dict(state)
+        for failure in self._failed_games.values():
+            raise failure
         self.obs = obs.unflatten(0, self.obs.shape[:2])
         return joined
 
