@@ -13,12 +13,14 @@ from hadamard.core.config import overridden
 from hadamard.core.counter import normals, uniforms
 from hadamard.core.random import child_seed
 from hadamard.core.types import EnvSpec, Metrics, Step
+from hadamard.envs.groups import join_steps
 from hadamard.learning.replay import Batch
 from hadamard.training import start
 from hadamard.training.fleet.soft_actor_critic import SoftActorCritic
 
 CPU = torch.device("cpu")
-OBS, ACTIONS = 5, 3
+OBS, ACTIONS = 8, 4
+"""Multiples of 4: a loop over single precision numbers rounds those at its end differently."""
 CHOICE, SAMPLE, RANDOM_ACTION, UPDATE = 1, 2, 6, 7
 """Purposes of a run's seed."""
 SMALL: dict[str, Any] = {
@@ -93,15 +95,17 @@ class Play:
             agent.begin(env.reset())
         self.computation = computation_of(agents, self.seeds)
 
-    def rounds(self, count: int) -> Metrics | None:
-        metrics = None
+    def rounds(self, count: int) -> Metrics:
         for _ in range(count):
             obs = torch.stack([env.obs for env in self.envs])
             action = self.computation.act(obs, self.step)
             steps = [env.step(own) for env, own in zip(self.envs, action, strict=True)]
-            metrics = self.computation.observe(obs, action, steps)
+            self.computation.observe(obs, action, join_steps(steps))
             self.step += self.agents[0].num_envs
-        return metrics
+        for agent in self.agents:
+            agent.counters["steps"] = self.step
+            agent.counters["updates"] = self.computation.updates
+        return self.computation.metrics
 
 
 class Alone:
@@ -153,12 +157,13 @@ class Alone:
 
 def state_of(agent: SimbaV2) -> dict[str, Any]:
     """All that a checkpoint holds of an agent, but for random generators and files of frames."""
-    state: dict[str, Any] = {"frames": agent.replay.frames[:, : min(agent.replay.pushed)]}
+    filled = int(min(agent.replay.pushed))
+    state: dict[str, Any] = {"frames": agent.replay.frames[:, :filled]}
     for name, part in agent.parts.items():
         if name == "replay":
             names = ("action", "reward", "terminated", "usable")
             state |= {name: getattr(agent.replay, name) for name in names}
-            state |= {"pushed": agent.replay.pushed, "ages": agent.replay.ages}
+            state |= {name: list(getattr(agent.replay, name)) for name in ("pushed", "ages")}
         elif name != "random":
             state[name] = part.state_dict()  # type: ignore[union-attr]
     return state

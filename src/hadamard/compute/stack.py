@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from hadamard.compute.adam import Adam, update_
 from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import forget_graphs
 
 Weights = dict[str, dict[str, Tensor]]
 """Stacked weights, each (agents, ...), by network and parameter."""
@@ -36,6 +37,8 @@ class StackedModules:
     """The stacked modules of several agents, by name, and functions of them."""
 
     def __init__(self, agents: Sequence[Any], names: Sequence[str]) -> None:
+        for agent in agents:  # the weights move
+            forget_graphs(agent)
         self.count, self.names = len(agents), tuple(names)
         # The functions are evaluated with an agent that has no weights of its own.
         self.template = _template(agents[0], names)
@@ -93,7 +96,9 @@ class StackedModules:
     def finite(self) -> Tensor:
         """Tell which agents' weights are all finite, (agents,)."""
         weights = [weight for name in self.names for weight in self.parameters(name).values()]
-        return torch.stack([torch.isfinite(weight.flatten(1)).all(1) for weight in weights]).all(0)
+        return torch.stack(
+            [torch.isfinite(weight.view(self.count, -1)).all(1) for weight in weights]
+        ).all(0)
 
     def _share(self, name: str, agents: Sequence[Any]) -> dict[str, Tensor]:
         return share_modules([getattr(agent, name) for agent in agents])

@@ -47,6 +47,8 @@ class EnvSpec:
     """Steps after which an episode is truncated; 0 if there is no limit."""
     step_seconds: float = 0.0
     """Simulated seconds per step; 0 if the environment's time has no unit."""
+    on_device: bool = False
+    """Whether the environments are tensor programs that play on the learner's device."""
 
     @property
     def continuous(self) -> bool:

@@ -134,6 +134,7 @@ class AtariEnvs:
         self.device = torch.device(device)
         self.num_envs = games.num_envs
         self.exact = True
+        self.splittable = bool(getattr(games, "splittable", False))
         self.spec = replace(games.spec, obs_shape=(FRAMES, SIDE, SIDE), frames=FRAMES)
         self._refill_after_life = refill_after_life
         # The last stacks. They were handed to the caller, so they are never changed in place.

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from hadamard.envs.groups import join_steps
 from hadamard.learning.replay import Replay
 from hadamard.learning.replay.on_device import StackedDeviceReplay
 from tests.support.naive_replay import EVENTS, NaiveReplay
@@ -39,17 +40,15 @@ def test_stacked_replays_hold_and_draw_what_lists_hold(data: st.DataObject) -> N
                 member.add(*move)
             continue
         stack = stack or StackedDeviceReplay(members)
-        action, steps = zip(*moves, strict=True)
-        next_obs, newest = (
-            torch.stack([getattr(step, name) for step in steps]) for name in ("next_obs", "obs")
-        )
-        stack.store(torch.stack(action), next_obs, newest, stack.pack(steps))
+        actions, steps = zip(*moves, strict=True)
+        step = join_steps(steps)
+        stack.store(torch.cat(actions), step.next_obs, step.obs, stack.pack(step))
         for run, (own, member) in enumerate(zip(naive, members, strict=True)):
             expected = own.draws(slots, 1)
             usable = [tuple(place) for place in member.usable.nonzero().tolist()]
             assert usable == sorted(expected)
-            assert member.pushed == own.pushed
-            assert member.ages == [len(episodes[-1]) for episodes in own.episodes]
+            assert list(member.pushed) == own.pushed
+            assert list(member.ages) == [len(episodes[-1]) for episodes in own.episodes]
             if not usable:
                 continue
             draws = torch.zeros(runs, len(usable), 2)

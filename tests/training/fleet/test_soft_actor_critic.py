@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.soft_actor_critic import OBS, Alone, Play, agents_of, state_of
+from tests.support.soft_actor_critic import (
+    OBS,
+    Alone,
+    Play,
+    agents_of,
+    computation_of,
+    state_of,
+)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "relu": {},
@@ -34,7 +41,6 @@ def assert_learns_as_alone(changes: dict[str, Any], rounds: int) -> None:
     stacked, alone = (agents_of(COUNT, changes, torch.float64) for _ in range(2))
     starts = [copy.deepcopy(agent.network.state_dict()) for agent in alone]
     metrics = Play(stacked, range(COUNT)).rounds(rounds)
-    assert metrics is not None
     for seed, (ours, theirs) in enumerate(zip(stacked, alone, strict=True)):
         expected = Alone(theirs, seed).rounds(rounds)
         assert expected is not None
@@ -91,14 +97,14 @@ def play_of(play: Play, seeds: list[int]) -> Play:
     part = Play.__new__(Play)
     part.seeds, part.agents = seeds, [play.agents[seed] for seed in seeds]
     part.envs, part.step = [play.envs[seed] for seed in seeds], play.step
-    from tests.support.soft_actor_critic import computation_of
-
     part.computation = computation_of(part.agents, seeds)
     return part
 
 
 def test_the_first_actions_are_uniform() -> None:
-    agents = agents_of(2, {"algo.learning_starts": 10**6, "algo.num_envs": 50})
+    agents = agents_of(
+        2, {"algo.learning_starts": 10**6, "algo.num_envs": 50, "algo.replay_capacity": 5_000}
+    )
     computation = Play(agents, range(2)).computation
     obs = torch.randn(2, 50, OBS)
     actions = torch.stack([computation.act(obs, 50 * step) for step in range(40)])
@@ -129,6 +135,5 @@ def test_a_run_whose_weights_are_not_finite_is_known() -> None:
     with torch.no_grad():
         agents[1].actor.mean.bias.fill_(torch.nan)
     metrics = play.rounds(2)
-    assert metrics is not None
     assert play.computation.stack.finite().tolist() == [True, False, True]
     assert metrics["loss"].isfinite().tolist() == [True, False, True]

@@ -12,6 +12,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -78,10 +79,10 @@ class Ring:
         self.arrays: dict[str, NDArray[Any]] = {}
         for name in ("frames", "action", "reward", "terminated", "usable"):
             self.move(name, getattr(self, name))
-        self.pushed = [0] * num_envs
+        self.pushed: list[int] | NDArray[np.int64] = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
-        self.ages = [0] * num_envs
-        """Steps so far in each environment's running episode."""
+        self.ages: list[int] | NDArray[np.int64] = [0] * num_envs
+        """Steps so far in each environment's running episode. Both are arrays in a fleet."""
 
     def move(self, name: str, tensor: Tensor) -> None:
         """Keep the frames, or other values, in a tensor that holds them already."""
@@ -141,15 +142,6 @@ class Ring:
         if step.final_index is not None:
             reset = step.final_index.tolist()
             self.begin(step.obs[step.final_index.to(step.obs.device)], reset)
-
-    def count(self, step: Step) -> None:
-        """Count the frames of a step that is stored elsewhere, in memory that is this ring's."""
-        for env in range(len(self.pushed)):
-            self.pushed[env] += 1
-            self.ages[env] += 1
-        for env in [] if step.final_index is None else step.final_index.tolist():
-            self.pushed[env] += self.stack
-            self.ages[env] = 0
 
     def _push(self, env: int, frame: Tensor) -> None:
         slot = self.pushed[env] % self.slots
