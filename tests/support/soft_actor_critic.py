@@ -19,8 +19,7 @@ from hadamard.training import start
 from hadamard.training.fleet.soft_actor_critic import SoftActorCritic
 
 CPU = torch.device("cpu")
-OBS, ACTIONS = 8, 4
-"""Multiples of 4: a loop over single precision numbers rounds those at its end differently."""
+OBS, ACTIONS = 5, 3
 CHOICE, SAMPLE, RANDOM_ACTION, UPDATE = 1, 2, 6, 7
 """Purposes of a run's seed."""
 SMALL: dict[str, Any] = {
@@ -52,9 +51,11 @@ def agents_of(
     return agents
 
 
-def computation_of(agents: Sequence[SimbaV2], seeds: Sequence[int]) -> SoftActorCritic:
+def computation_of(
+    agents: Sequence[SimbaV2], seeds: Sequence[int], **options: Any
+) -> SoftActorCritic:
     spec = overridden(start.default_spec("simbav2", "probe/track"), SMALL)
-    return SoftActorCritic(agents, seeds, spec.train)
+    return SoftActorCritic(agents, seeds, spec.train, **options)
 
 
 class MadeUpEnvs:
@@ -87,13 +88,13 @@ class MadeUpEnvs:
 class Play:
     """Plays environments of several runs with the protocol of a fleet."""
 
-    def __init__(self, agents: Sequence[SimbaV2], seeds: Sequence[int]) -> None:
+    def __init__(self, agents: Sequence[SimbaV2], seeds: Sequence[int], **options: Any) -> None:
         self.seeds, self.agents, self.step = list(seeds), list(agents), 0
         dtype = agents[0].replay.frames.dtype
         self.envs = [MadeUpEnvs(seed, agents[0].num_envs, dtype) for seed in seeds]
         for agent, env in zip(agents, self.envs, strict=True):
             agent.begin(env.reset())
-        self.computation = computation_of(agents, self.seeds)
+        self.computation = computation_of(agents, self.seeds, **options)
 
     def rounds(self, count: int) -> Metrics:
         for _ in range(count):

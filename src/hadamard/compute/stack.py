@@ -34,12 +34,19 @@ class HasStackedForm(Protocol):
 
 
 class StackedModules:
-    """The stacked modules of several agents, by name, and functions of them."""
+    """The stacked modules of several agents, by name, and functions of them.
 
-    def __init__(self, agents: Sequence[Any], names: Sequence[str]) -> None:
+    With ``one_by_one`` a function is evaluated for one agent after the other, so that its results
+    are those of the agent alone to the last bit: a CPU rounds by a number's place in a loop.
+    """
+
+    def __init__(
+        self, agents: Sequence[Any], names: Sequence[str], *, one_by_one: bool = False
+    ) -> None:
         for agent in agents:  # the weights move
             forget_graphs(agent)
         self.count, self.names = len(agents), tuple(names)
+        self._chunk = 1 if one_by_one else None
         # The functions are evaluated with an agent that has no weights of its own.
         self.template = _template(agents[0], names)
         self.weights: Weights = {name: self._share(name, agents) for name in names}
@@ -66,7 +73,7 @@ class StackedModules:
         def one(weights: Weights, *inputs: Any) -> Any:
             return torch.func.functional_call(call, _named(weights), inputs, tie_weights=False)
 
-        function = torch.vmap(one)
+        function = torch.vmap(one, chunk_size=self._chunk)
         return lambda *inputs: function(self.weights, *inputs)
 
     def gradients(
@@ -85,7 +92,8 @@ class StackedModules:
             value = torch.func.functional_call(call, _named(replaced), batch, tie_weights=False)
             return value if isinstance(value, tuple) else (value, ())
 
-        function = torch.vmap(torch.func.grad_and_value(loss, has_aux=True))
+        gradient = torch.func.grad_and_value(loss, has_aux=True)
+        function = torch.vmap(gradient, chunk_size=self._chunk)
 
         def stacked(*batch: Any) -> tuple[dict[str, Tensor], Tensor, Any]:
             gradients, (losses, rest) = function(self.parameters(part), self.weights, *batch)

@@ -38,14 +38,16 @@ class StackedSphereAdam:
         sphere = {id(weight) for weight in first.sphere}
         self.project = [id(weight) in sphere for weight in first.weights]
         device = self.weights[0].device
-        states = [
-            [_state(optimizer, weight) for weight in optimizer.weights] for optimizer in optimizers
-        ]
-        self.steps = torch.stack([own[0]["step"].to(device) for own in states])
+        states = [[_state(optimizer, w) for w in optimizer.weights] for optimizer in optimizers]
+        # One for each weight, as in a checkpoint; they are always equal.
+        self._steps = torch.stack(
+            [torch.stack([state["step"].to(device) for state in own]) for own in states], dim=1
+        )
+        self.steps = self._steps[0]
         """Of each agent, float32."""
-        for step, own in zip(self.steps, states, strict=True):
-            for state in own:
-                state["step"] = step
+        for agent, own in enumerate(states):
+            for weight, state in enumerate(own):
+                state["step"] = self._steps[weight, agent]
         self.mean, self.mean_square = (
             [
                 share_tensors([{name: own[index][name]} for own in states])[name]
@@ -57,12 +59,12 @@ class StackedSphereAdam:
     @property
     def tensors(self) -> list[Tensor]:
         """All that a step changes."""
-        return [*self.weights, *(self.targets or []), self.steps, *self.mean, *self.mean_square]
+        return [*self.weights, *(self.targets or []), self._steps, *self.mean, *self.mean_square]
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], rates: Tensor) -> None:
         """Take a step; ``rates`` are the agents' learning rates."""
-        self.steps += 1
+        self._steps += 1
         ordered = [gradients[name] for name in self.names]
         if self.kernels is None:
             self._plain_step(ordered, rates)
@@ -82,17 +84,18 @@ class StackedSphereAdam:
         )
 
     def _plain_step(self, gradients: Sequence[Tensor], rates: Tensor) -> None:
-        steps, rates = self.steps.double().unsqueeze(1), rates.double().unsqueeze(1)
-        scalars = adam_scalars(steps, rates, *self.betas, self.eps)
-        count = len(steps)
-        for index, weight in enumerate(self.weights):
-            tensors = weight, gradients[index], self.mean[index], self.mean_square[index]
-            weights, gradient, mean, mean_square = (t.reshape(count, -1) for t in tensors)
-            update_(weights, gradient, mean, mean_square, *self.betas, *scalars)
-            if self.project[index]:
-                weight.copy_(on_sphere(weight, dim=-2))
-        if self.targets is not None:
-            torch._foreach_lerp_(list(self.targets), self.weights, self.tau)
+        # One agent after the other: a loop over numbers rounds those at its end differently, and
+        # each agent's step must be that which it would take alone.
+        for agent, (step, rate) in enumerate(zip(self.steps.double(), rates.double(), strict=True)):
+            scalars = adam_scalars(step, rate, *self.betas, self.eps)
+            for index, weight in enumerate(self.weights):
+                stacked = weight, gradients[index], self.mean[index], self.mean_square[index]
+                own, gradient, mean, mean_square = (tensor[agent] for tensor in stacked)
+                update_(own, gradient, mean, mean_square, *self.betas, *scalars)
+                if self.project[index]:
+                    own.copy_(on_sphere(own, dim=-2))
+                if self.targets is not None:
+                    self.targets[index][agent].lerp_(own, self.tau)
 
 
 def _state(optimizer: SphereAdam, weight: Tensor) -> dict[str, Any]:

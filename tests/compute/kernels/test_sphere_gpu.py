@@ -58,7 +58,7 @@ def test_the_fused_step_of_several_runs_equals_the_plain_one(with_targets: bool)
         named = {str(index): weight for index, weight in enumerate(weights)}
         options = {"targets": targets, "tau": 0.1} if with_targets else {}
         stacked = StackedSphereAdam(named, optimizers, **options)
-        stacked.steps.copy_(torch.tensor([0.0, 5.0, 1e6]))
+        stacked.steps.copy_(torch.tensor([0.0, 5.0, 1e6]))  # those that the step reads
         return stacked, weights, targets
 
     fused, plain = learner(), learner()

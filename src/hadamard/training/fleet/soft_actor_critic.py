@@ -28,9 +28,19 @@ _MODULES = "network", "target", "temperature", "rewards", "rate"
 
 
 class SoftActorCritic:
-    """The computation of a fleet of soft actor-critic runs."""
+    """The computation of a fleet of soft actor-critic runs.
 
-    def __init__(self, agents: Sequence[Any], seeds: Sequence[int], train: TrainSpec) -> None:
+    ``one_by_one``, by default on a CPU: see ``StackedModules``.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Any],
+        seeds: Sequence[int],
+        train: TrainSpec,
+        *,
+        one_by_one: bool | None = None,
+    ) -> None:
         first = agents[0]
         self.config, self.device, self.num_envs = first.config, first.device, first.num_envs
         self.action_size: int = first.action_size
@@ -38,7 +48,9 @@ class SoftActorCritic:
         self.updates: int = first.counters["updates"]
         self.metrics: Metrics = {}
         """Of the newest update, each (runs,)."""
-        self.stack = stack = StackedModules(agents, _MODULES)
+        if one_by_one is None:
+            one_by_one = self.device.type == "cpu"
+        self.stack = stack = StackedModules(agents, _MODULES, one_by_one=one_by_one)
         self.replay = StackedDeviceReplay([agent.replay for agent in agents])
         self._seeds = {
             purpose: torch.tensor([child_seed(s, purpose) for s in seeds], device=self.device)
@@ -102,7 +114,9 @@ class SoftActorCritic:
         shape = self.num_envs, self.action_size
         action = self._sampled_action(obs, normals(self._seeds[_CHOICE], step, *shape))
         random = 2 * uniforms(self._seeds[_RANDOM_ACTION], step, *shape) - 1
-        return {"action": torch.where(step < self.config.learning_starts, random, action)}
+        action = torch.where(step < self.config.learning_starts, random, action)
+        # Environments refuse NaN; a run that diverged is set aside at the end of the block.
+        return {"action": action.nan_to_num()}
 
     @torch.no_grad()
     def _draw_and_learn(self, number: Tensor) -> Metrics:
