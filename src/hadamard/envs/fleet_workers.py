@@ -7,6 +7,7 @@ every step, one of many would nearly always be late.
 from __future__ import annotations
 
 import select
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,9 @@ from hadamard.envs.common import EnvironmentFailure, check_actions
 from hadamard.envs.worker_process import STEP
 from hadamard.envs.workers import WorkerEnvs
 
+GRACE = 0.0012
+"""Seconds that workers have to answer together with the others, after the last step was sent."""
+
 
 class FleetWorkers(WorkerEnvs):
     """A batch of environments in several processes, of which some may be stepped alone.
@@ -30,6 +34,7 @@ class FleetWorkers(WorkerEnvs):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._playing: set[int] = set()  # workers that owe an answer to a step
+        self._sent = 0.0  # when
         self._obs = self._shared.obs.clone()
         """Of every game after its last step, in contrast to what the workers are writing."""
         self._first_games = [part.start for part in self._parts]
@@ -56,21 +61,21 @@ class FleetWorkers(WorkerEnvs):
         self._shared.action[chosen] = actions[chosen]
         self._send(STEP, to=workers)
         self._playing.update(workers)
-        self._step_in_flight = True
+        self._step_in_flight, self._sent = True, time.monotonic()
 
     def receive(self, *, some: bool = False) -> Step:
-        """Wait for the steps under way, or only until ``some`` of them are played.
+        """Wait for the steps under way, or with ``some`` for those that are not late.
 
-        Then `Step.present` says which.
+        Then `Step.present` says which. If all are late, the next one is awaited.
         """
         if not some and len(self._playing) == len(self._parts):
             self._playing.clear()
             return super().receive()
         if not self._playing:
             raise RuntimeError("receive() without send(): no step was started")
-        answers = self._ready_answers()
-        while not some and self._playing:
-            answers |= self._ready_answers()
+        answers = self._punctual_answers() if some else {}
+        while self._playing and not (some and answers):
+            answers |= self._next_answers()
         self._step_in_flight = bool(self._playing)
         present = np.zeros(self.num_envs, dtype=bool)
         for worker in answers:
@@ -82,26 +87,40 @@ class FleetWorkers(WorkerEnvs):
             values[absent] = 0
         return replace(step, present=present, any_truncated=bool(step.truncated.any()))
 
-    def _ready_answers(self) -> dict[int, Any]:
-        """Wait until one of the playing workers has answered; return all answers there are."""
-        answers: dict[int, Any] = {w: None for w in self._playing if w in self._failed}
-        events = self._any.poll(0 if answers else 1e3 * self.timeout)
-        late = [] if events or answers else list(self._playing)
-        for worker in late:
-            answers[worker] = None
-            problem = f"did not answer within {self.timeout:g} s"
-            self._set_aside(worker, self._failure(worker, problem))
-        for number, _ in events:
-            worker = self._worker_of.get(number)  # none, if it has just been set aside
-            if worker is None or worker in answers or worker not in self._playing:
-                continue
-            answers[worker] = None
-            try:
-                answers[worker] = self._read_answer(worker)
-            except EnvironmentFailure as failure:
-                self._set_aside(worker, failure)
+    def _punctual_answers(self) -> dict[int, Any]:
+        """Return the answers of workers that are not late; they are awaited in order."""
+        answers, deadline = {}, self._sent + GRACE
+        for worker in sorted(self._playing):
+            seconds_left = max(0.0, deadline - time.monotonic())
+            if worker in self._failed or self._polls[worker].poll(1e3 * seconds_left):
+                answers[worker] = self._answer(worker)
         self._playing.difference_update(answers)
         return answers
+
+    def _next_answers(self) -> dict[int, Any]:
+        """Wait until a worker answers; return all answers there are."""
+        answers: dict[int, Any] = {}
+        events = self._any.poll(1e3 * self.timeout)
+        for number, _ in events:
+            worker = self._worker_of.get(number)  # none, if it has just been set aside
+            if worker in self._playing and worker not in answers:
+                answers[worker] = self._answer(worker)
+        for worker in [] if events else self._playing:
+            problem = f"did not answer within {self.timeout:g} s"
+            self._set_aside(worker, self._failure(worker, problem))
+            answers[worker] = None
+        self._playing.difference_update(answers)
+        return answers
+
+    def _answer(self, worker: int) -> Any:
+        """Read a worker's answer; of one that has failed it is None."""
+        if worker in self._failed:
+            return None
+        try:
+            return self._read_answer(worker)
+        except EnvironmentFailure as failure:
+            self._set_aside(worker, failure)
+        return None
 
     def _set_aside(self, worker: int, failure: EnvironmentFailure) -> None:
         super()._set_aside(worker, failure)

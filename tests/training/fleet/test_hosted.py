@@ -112,7 +112,7 @@ def test_runs_that_are_ahead_of_others_are_the_runs_they_would_be_alone(
     alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[list[bool]] = []
-    act = HostedReplay.act_at
+    act = HostedReplay.act
 
     def acting(self: HostedReplay, obs: Any, steps: Any) -> Any:
         calls.append((steps > steps.min()).tolist())
@@ -120,7 +120,7 @@ def test_runs_that_are_ahead_of_others_are_the_runs_they_would_be_alone(
 
     paths = [tmp_path / str(seed) for seed in range(3)]
     with monkeypatch.context() as patch:
-        patch.setattr(HostedReplay, "act_at", acting)
+        patch.setattr(HostedReplay, "act", acting)
         stopping_at(120, patch)
         with pytest.raises(Interrupted):
             train("dqn", [game(path, seed, APART) for seed, path in enumerate(paths)])

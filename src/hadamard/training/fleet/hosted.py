@@ -1,14 +1,19 @@
 """Playing of many runs whose games are played on the host, and learning while they play.
 
-A block is a fixed number of steps of every game. A round is one step of all of them::
+A block is a fixed number of steps of every game. Learners of the newest step act in rounds, each
+one step of all games::
 
     host     act | send | queue learning ahead | receive | queue storing and learning | act | ...
     workers             |------- play -------|                                              |-- ...
     GPU      act |             learn                     | store, learn               | act | ...
 
-Where the weights change only every few steps, the runs need not wait for each other in between: the
-host acts for those whose games have answered. An update is made when all runs have acted for the
-last time before it. A run whose game begins anew, which takes long, so delays the others little.
+Where the weights change only every few steps, the runs need not wait for each other in between
+(``PlaysApart``). The host acts for those whose games have answered, and stores their steps while
+the next ones are played. An update is made when all runs have acted for the last time before it.
+A game that begins anew takes twenty times as long as a step, and so delays the other runs little::
+
+    host     act | send | store the steps before, queue learning | receive | act | ...
+    workers             |--------------- play -----------------|                 |-- ...
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ ROUNDS = 100
 """Steps of each game in a block."""
 
 
-class HostedComputation(Protocol):
+class PlaysInRounds(Protocol):
     """Acting and learning of many runs at once: an agent with a leading dimension of runs."""
 
     stack: Stack
@@ -59,10 +64,14 @@ class HostedComputation(Protocol):
 
 @runtime_checkable
 class PlaysApart(Protocol):
-    """A computation whose runs may be at different steps between two updates."""
+    """The same for runs that may be at different steps between two updates."""
 
-    def act_at(self, obs: Tensor, steps: NDArray[np.int64]) -> Tensor:
-        """Choose actions as ``act`` does, for runs at these steps."""
+    stack: Stack
+    updates: int
+    metrics: Metrics
+
+    def act(self, obs: Tensor, step: NDArray[np.int64]) -> Tensor:
+        """Choose actions (runs, games, ...) for runs at these steps."""
 
     def rounds_until_update(self, step: int, limit: int) -> int:
         """Return how many rounds runs at a step can act with the same weights, up to a limit."""
@@ -101,7 +110,9 @@ class Ended:
 class Hosted:
     """The computation of a fleet whose games are played on the host, block by block."""
 
-    def __init__(self, trainers: Sequence[Trainer], computation: HostedComputation) -> None:
+    def __init__(
+        self, trainers: Sequence[Trainer], computation: PlaysInRounds | PlaysApart
+    ) -> None:
         self.trainers, self.computation = list(trainers), computation
         self.games = HostGames(trainers)
         self.num_envs = self.games.num_envs
@@ -132,20 +143,20 @@ class Hosted:
         Returns the episodes that end in it, and the number of updates of each run.
         """
         ended = Ended(len(self.trainers), self.num_envs)
-        self._seen = []
-        if self.games.apart and isinstance(self.computation, PlaysApart):
-            self._play_apart(self.computation, step, ended)
+        self._seen, computation = [], self.computation
+        if isinstance(computation, PlaysApart):
+            self._play_apart(computation, step, ended)
         else:
             for place in range(ROUNDS):
-                episodes = self._round(step + place * self.num_envs)
+                episodes = self._round(computation, step + place * self.num_envs)
                 ended.episodes += [(place, episode) for episode in episodes]
                 self._note_failures(step + (place + 1) * self.num_envs)
         self._hand_over()
-        return ended, self.computation.updates - updates
+        return ended, computation.updates - updates
 
-    def _round(self, step: int) -> tuple[Episode, ...]:
+    def _round(self, computation: PlaysInRounds, step: int) -> tuple[Episode, ...]:
         """Play one step of every game; return the episodes that ended."""
-        games, computation, obs = self.games, self.computation, self.games.obs
+        games, obs = self.games, self.games.obs
         self._seen.append((obs, self._everyone))
         with self._clock("acting"):
             action = computation.act(obs, step)
@@ -163,38 +174,44 @@ class Hosted:
     def _play_apart(self, computation: PlaysApart, step: int, ended: Ended) -> None:
         """Play a block in which runs wait for each other no longer than the weights ask for."""
         games, count = self.games, len(self.trainers)
-        sent, stored = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        sent, played = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         limit = computation.rounds_until_update(step, ROUNDS)
         actions: Tensor | None = None  # the last ones of every run
+        unstored: tuple[Tensor, Step] | None = None
         while True:
-            ready = (sent == stored) & (sent < limit)
+            ready = (sent == played) & (sent < limit)
             if ready.any():
                 self._seen.append((games.obs, ready))
                 with self._clock("acting"):
-                    chosen = computation.act_at(games.obs, step + sent)
+                    chosen = computation.act(games.obs, step + sent * self.num_envs)
                 if actions is not None:
                     chosen[~ready] = actions[~ready]
                 actions = chosen
                 with self._clock("stepping"):
-                    games.send(actions, ready)
+                    games.send(actions, ready if games.apart else None)
                 sent += ready
-            in_flight = sent > stored
-            if sent.min() == limit and (self._learns_ahead or not in_flight.any()):
-                with self._clock("learning"):
-                    learned = computation.learn(step + limit, in_flight)
-                if learned and limit < ROUNDS:
-                    limit += computation.rounds_until_update(step + limit, ROUNDS - limit)
-                    continue
+            in_flight = sent > played
+            with self._clock("learning"):  # while the games are played
+                if unstored is not None:
+                    computation.store(*unstored)
+                    unstored = None
+                after = step + limit * self.num_envs
+                settled = sent.min() == limit and (self._learns_ahead or not in_flight.any())
+                learned = settled and computation.learn(after, in_flight)
+            if learned and limit < ROUNDS:
+                limit += computation.rounds_until_update(after, ROUNDS - limit)
+                continue
             if not in_flight.any():
                 return
-            with self._clock("stepping"):
-                outcome = games.receive(some=True)
             assert actions is not None
-            with self._clock("learning"):
-                computation.store(actions.flatten(0, 1), outcome)
-            stored += 1 if outcome.present is None else outcome.present
-            ended.episodes += [(int(stored[e.env]) - 1, e) for e in outcome.episodes]
-            self._note_failures(step + int(stored.min()))
+            with self._clock("stepping"):
+                outcome = games.receive(some=games.apart)
+            unstored = actions.flatten(0, 1), outcome
+            played += 1 if outcome.present is None else outcome.present
+            ended.episodes += [
+                (int(played[e.env // self.num_envs]) - 1, e) for e in outcome.episodes
+            ]
+            self._note_failures(step + int(played.min()) * self.num_envs)
 
     def _note_failures(self, step: int) -> None:
         """Note which games have failed by this step."""

@@ -53,8 +53,6 @@ class HostedReplay:
         self._exploration = torch.zeros(count, TABLE, device=device)
         self._table_start = -1
         """The step that these tables begin with."""
-        self._acted = self.steps
-        """The step that all runs have acted for, where they play in rounds."""
         self._runs = torch.arange(count, device=device)
         self._sample_seed = torch.tensor([[child_seed(s, _SAMPLE)] for s in seeds])
         self._samples: NDArray[np.float64] = np.empty(0)
@@ -67,29 +65,14 @@ class HostedReplay:
         changed = self.optimizer.tensors
         self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
 
-    def act(self, obs: Tensor, step: int) -> Tensor:
-        """Act epsilon-greedily in all games."""
-        self._acted = step + self.config.num_envs
-        return self.act_at(obs, np.full(len(self.agents), step))
-
-    def act_at(self, obs: Tensor, steps: NDArray[np.int64]) -> Tensor:
-        """Act in runs at these steps, which differ by far less than a table is long."""
-        places = (steps - self._table_start) // self.config.num_envs
+    def act(self, obs: Tensor, step: NDArray[np.int64]) -> Tensor:
+        """Act epsilon-greedily in runs whose steps differ by less than the length of a table."""
+        places = (step - self._table_start) // self.config.num_envs
         if self._table_start < 0 or places.max() >= TABLE:
-            self._draw_choices(int(steps.min()))
-            places = (steps - self._table_start) // self.config.num_envs
+            self._draw_choices(int(step.min()))
+            places = (step - self._table_start) // self.config.num_envs
         action: Tensor = self._act(obs, torch.from_numpy(places))["action"]
         return action.cpu()
-
-    def learn_ahead(self) -> None:
-        """Make updates that are due after the step in flight, until one would sample it."""
-        self.learn(self._acted, np.ones(len(self.agents), dtype=bool))
-
-    def observe(self, obs: Tensor, action: Tensor, step: Step) -> None:
-        """Store a step of all games, make the updates that are due, and renew the targets."""
-        del obs  # the replays have the frames already
-        self.store(action.flatten(0, 1), step)
-        self.learn(self._acted, np.zeros(len(self.agents), dtype=bool))
 
     def store(self, action: Tensor, step: Step) -> None:
         """Store a step of the games that made one."""
