@@ -37,6 +37,9 @@ class Ring:
     the learner must mask.
     """
 
+    pushed: list[int] | NDArray[np.int64]  # arrays in a fleet, here and below
+    ages: list[int] | NDArray[np.int64]
+
     def __init__(
         self,
         env: EnvSpec,
@@ -81,10 +84,10 @@ class Ring:
         tensors["usable"] = self.usable
         # NumPy views of CPU tensors: scalar writes are 10x faster.
         self.arrays = {name: t.numpy() for name, t in tensors.items() if not t.is_cuda}
-        self.pushed: list[int] | NDArray[np.int64] = [0] * num_envs
+        self.pushed = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
-        self.ages: list[int] | NDArray[np.int64] = [0] * num_envs
-        """Steps so far in each environment's running episode. Both are arrays in a fleet."""
+        self.ages = [0] * num_envs
+        """Steps so far in each environment's running episode."""
 
     def _slot_bytes(self, env: EnvSpec, prioritized: bool) -> int:
         frame = math.prod(self.frame_shape) * env.obs_dtype.itemsize
