@@ -100,6 +100,9 @@ class Step:
     any_truncated: bool = False
     """Whether any environment was truncated; known without waiting for the device."""
     episodes: tuple[Episode, ...] = ()
+    present: NDArray[np.bool_] | None = None
+    """Which environments made a step, in fleets, where some may be ahead of others; None: all.
+    The observations of the others are those they had, and their rewards are 0."""
 
     @property
     def next_obs(self) -> Tensor:

@@ -215,7 +215,8 @@ def make(
             None uses ``automatic_workers``.
         groups: Make a ``GroupedEnvs`` of this many groups, which can be stepped separately.
         failures: Where failures of worker processes are put, by environment, so that the others
-            go on; for one group. By default the first failure is raised.
+            go on; for one group, whose environments then need not wait for each other (see
+            ``fleet_workers``). By default the first failure is raised.
     """
     suite, task = _resolve(name)
     name, module = f"{suite}/{task}", _import_suite(suite)
@@ -258,12 +259,14 @@ def _make_batch(
     if not workers:
         envs: Envs = module.make(task, seed, num_envs, device, **options)
         return CheckedEnvs(envs, _label(name, options), first)
+    from hadamard.envs.fleet_workers import FleetWorkers
     from hadamard.envs.workers import WorkerEnvs
 
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
-    envs = WorkerEnvs(
+    kind = WorkerEnvs if failures is None else FleetWorkers
+    envs = kind(
         name,
         seed,
         num_envs,

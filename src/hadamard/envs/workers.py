@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -153,10 +153,14 @@ class WorkerEnvs:
         if not self._step_in_flight:
             raise RuntimeError("receive() without send(): no step was started")
         self._step_in_flight = False
+        return self._outcome(self._receive_answers(self.timeout), self._shared.obs)
+
+    def _outcome(self, answers: Iterable[Any], obs: Tensor) -> Step:
+        """Return the step that the workers have answered to, and that led to ``obs``."""
         ended: list[int] = []
         episodes: list[Episode] = []
         any_truncated = False
-        for answer in self._receive_answers(self.timeout):
+        for answer in answers:
             if answer is not None:
                 worker_ended, worker_truncated, worker_episodes = answer
                 ended += worker_ended
@@ -165,7 +169,7 @@ class WorkerEnvs:
         shared = self._shared
         index = np.array(ended)
         return Step(
-            obs=copy_to_device(shared.obs.numpy(), self.device),
+            obs=copy_to_device(obs.numpy(), self.device),
             reward=shared.reward.clone(),
             terminated=shared.terminated.clone(),
             truncated=shared.truncated.clone(),
@@ -254,15 +258,15 @@ class WorkerEnvs:
             self._send(*(message(command, argument) for argument in arguments))
         return self._receive_answers(self.timeout)
 
-    def _send(self, *messages: bytes) -> None:
-        """Send one message to all workers, or each worker its own."""
+    def _send(self, *messages: bytes, to: Sequence[int] | None = None) -> None:
+        """Send one message to all workers or to some, or each worker its own."""
         if not self._finalizer.alive:
             raise RuntimeError("these environments are closed")
-        for worker, pipe in enumerate(self._pipes):
+        for worker in range(len(self._pipes)) if to is None else to:
             if worker in self._failed:
                 continue
             try:
-                pipe.send_bytes(messages[worker if len(messages) > 1 else 0])
+                self._pipes[worker].send_bytes(messages[worker if len(messages) > 1 else 0])
             except OSError:
                 try:
                     self._read_answer(worker)  # raises the cause of its death

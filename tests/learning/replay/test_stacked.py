@@ -48,6 +48,28 @@ def expected(world: Transitions, env: int, step: int) -> tuple[Any, ...]:
     return pictures[0], action, reward, terminated, pictures[1]
 
 
+def part_of(stack: StackedReplay, step: Step, present: Any) -> Step:
+    """The part of a step that some environments have made; the others stand still."""
+    obs = step.obs.clone()
+    for row in np.flatnonzero(~present):
+        member, env = divmod(int(row), stack.num_envs)
+        ring = stack.members[member]
+        newest = (int(ring.pushed[env]) - 1) % ring.slots
+        obs[row, -stack.channels :] = ring.frames[env, newest]
+    final = [] if step.final_index is None else step.final_index.tolist()
+    ended = [place for place, env in enumerate(final) if present[env]]
+    whole = step.final_obs is None or not ended
+    return Step(
+        obs,
+        step.reward,
+        step.terminated,
+        step.truncated,
+        None if step.final_index is None or not ended else step.final_index[ended],
+        None if step.final_obs is None or whole else step.final_obs[ended],
+        present=present,
+    )
+
+
 def assert_stored(stack: StackedReplay, worlds: list[Transitions], drawn: Any) -> None:
     frames, action, reward, terminated = stack.batch(drawn)
     obs, next_obs = stack.observations(frames)
@@ -78,12 +100,19 @@ def test_what_is_drawn_before_a_step_is_stored_after_it(
     for number in range(steps):
         uniforms = rng.integers(0, 2**24, (runs, 6, DRAWS)) * 2.0**-24
         uniforms[:, 0, 1:], uniforms[:, 1, 1:] = LARGEST, 0
-        drawn = stack.draw(uniforms)
-        in_flight = drawn.steps == number
-        assert in_flight[:, 0].all()
-        assert stack.holds(drawn) == (not in_flight.any())
+        drawn = stack.draw(uniforms, np.ones(runs * envs, dtype=bool))
+        newest = drawn.steps == number
+        assert newest[:, 0].all()
+        assert stack.holds(drawn) == (not newest.any())
         actions, outcomes = step_all(worlds)
-        stack.store(torch.cat(actions), join_steps(outcomes))
+        action, step = torch.cat(actions), join_steps(outcomes)
+        early = rng.random(runs * envs) < 0.5
+        for present, in_flight in ((early, ~early), (~early, early & ~early)):
+            # Some environments are ahead of others; an update draws the same.
+            stack.store(action, part_of(stack, step, present))
+            again = stack.draw(uniforms, in_flight)
+            assert np.array_equal(again.rows, drawn.rows)
+            assert np.array_equal(again.steps, drawn.steps)
         for single, action, step in zip(singles, actions, outcomes, strict=True):
             single.add(action, step)
         assert stack.holds(drawn)
@@ -104,7 +133,9 @@ def test_all_transitions_are_equally_likely() -> None:
         action, step = world.step()
         stack.store(action, step)
     rng = np.random.default_rng(0)
-    drawn = stack.draw(rng.integers(0, 2**24, (1, 42_000, DRAWS)) * 2.0**-24)
+    drawn = stack.draw(
+        rng.integers(0, 2**24, (1, 42_000, DRAWS)) * 2.0**-24, np.ones(2, dtype=bool)
+    )
     counts = np.bincount((drawn.rows * 21 + drawn.steps)[0], minlength=42)
     assert len(counts) == 42
     assert counts.min() > 850
@@ -128,8 +159,9 @@ def test_saved_replays_go_on_with_the_same_draws(steps: int, tmp_path: Path) -> 
     parts = stacked(restored[1:]), stacked(restored[:1])
     for _ in range(20):
         uniforms = np.random.default_rng(0).integers(0, 2**24, (2, 8, DRAWS)) * 2.0**-24
-        drawn = stack.draw(uniforms)
-        own = [parts[1].draw(uniforms[:1]), parts[0].draw(uniforms[1:])]
+        drawn = stack.draw(uniforms, np.ones(4, dtype=bool))
+        one = np.ones(2, dtype=bool)
+        own = [parts[1].draw(uniforms[:1], one), parts[0].draw(uniforms[1:], one)]
         actions, outcomes = step_all(worlds)
         stack.store(torch.cat(actions), join_steps(outcomes))
         for part, run in zip(parts, (1, 0), strict=True):

@@ -32,7 +32,12 @@ def spec_of(algorithm: str, env: str = "minatar/breakout", **changes: Any) -> Ru
     [
         ("pqn", "probe/both", {}, "probe/both is not played on the device"),
         ("pqn", "atari/Breakout", {}, "atari/Breakout is not played on the device"),
-        ("simbav2", "probe/track", {}, "simbav2 has no form for stacked runs"),
+        (
+            "simbav2",
+            "probe/track",
+            {"train__greedy_envs": 2},
+            "--train.greedy-envs 2 plays greedy games beside training",
+        ),
         ("mrq", "probe/track", {}, "mrq has no form for stacked runs"),
         (
             "dqn",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hadamard import envs
+from hadamard.core import checkpoint
 from hadamard.core.config import RunSpec
 from hadamard.core.run import Run
 from hadamard.envs.common import EnvironmentFailure
@@ -18,10 +19,12 @@ from hadamard.training import start
 from hadamard.training.fleet import hosted
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
+from hadamard.training.fleet.hosted_replay import HostedReplay
 from hadamard.training.trainer import Diverged, Interrupted
 from tests.support.commands import checkpoint_names
 from tests.support.fleets import (
     REDO,
+    assert_same_rows,
     assert_same_run,
     counted,
     resume,
@@ -31,9 +34,11 @@ from tests.support.fleets import (
     stopping_at,
     train,
 )
+from tests.support.resume import assert_same
 
 pytestmark = pytest.mark.skipif(bool(envs.missing("atari")), reason="needs the extra atari")
 
+Alone = Callable[..., Path]
 SHORT = {
     "train.greedy_envs": 0,
     "train.steps": 400,
@@ -53,26 +58,41 @@ def short_blocks() -> Iterator[None]:
         yield
 
 
+APART = {"algo.num_envs": 1, "algo.update_period": 4, "train.steps": 300, "algo.target_period": 70}
+"""One game in a run, so that runs may be ahead of others."""
+
+
 def game(folder: Path, seed: int, changes: Mapping[str, Any] = {}) -> RunSpec[Any]:
     return spec_of("dqn", folder, seed, {**SHORT, **changes}, env="atari/Breakout")
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     """Runs in this form that were trained alone, each once."""
-    runs: dict[int, Path] = {}
+    runs: dict[tuple[int, bool], Path] = {}
 
-    def get(seed: int) -> Path:
-        if seed not in runs:
-            runs[seed] = tmp_path_factory.mktemp("alone") / str(seed)
-            train("dqn", [game(runs[seed], seed)])
-        return runs[seed]
+    def get(seed: int, *, apart: bool = False) -> Path:
+        if (seed, apart) not in runs:
+            path = runs[seed, apart] = tmp_path_factory.mktemp("alone") / str(seed)
+            train("dqn", [game(path, seed, APART if apart else {})])
+        return runs[seed, apart]
 
     return get
 
 
+def assert_same_end(ours: Path, theirs: Path) -> None:
+    """The same run, with its frames in other files: it was saved at another step too."""
+    assert_same_rows(ours, theirs)
+    ends = []
+    for path in (ours, theirs):
+        step, state = checkpoint.read(checkpoint.newest(path / "checkpoints"))
+        del state["agent.replay"]["chunks"]
+        ends.append({"step": step, **state})
+    assert_same(*ends)
+
+
 def test_runs_together_are_the_runs_they_would_be_alone(
-    alone: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = sizes_of_fleets(monkeypatch)
     paths = [tmp_path / str(seed) for seed in range(3)]
@@ -88,21 +108,44 @@ def test_runs_together_are_the_runs_they_would_be_alone(
     assert rows_of(paths[0]) != rows_of(paths[1])
 
 
-def test_neither_processes_nor_learning_ahead_change_a_result(
-    alone: Callable[[int], Path], tmp_path: Path
+def test_runs_that_are_ahead_of_others_are_the_runs_they_would_be_alone(
+    alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    calls: list[list[bool]] = []
+    act = HostedReplay.act
+
+    def acting(self: HostedReplay, obs: Any, steps: Any) -> Any:
+        calls.append((steps > steps.min()).tolist())
+        return act(self, obs, steps)
+
+    paths = [tmp_path / str(seed) for seed in range(3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(HostedReplay, "act", acting)
+        stopping_at(120, patch)
+        with pytest.raises(Interrupted):
+            train("dqn", [game(path, seed, APART) for seed, path in enumerate(paths)])
+        assert any(map(any, calls))  # one was ahead
+    resume(paths[0], paths[2])
+    resume(paths[1])
+    for seed, path in enumerate(paths):
+        assert "loss" in rows_of(path)["train"][-1]
+        assert_same_end(path, alone(seed, apart=True))
+
+
+def test_neither_processes_nor_learning_ahead_change_a_result(alone: Alone, tmp_path: Path) -> None:
     for name, changes in {
         "here": {"train.env_workers": 0},
         "later": {"train.env_workers": 1, "train.learn_ahead": False},
+        "apart": {**APART, "train.learn_ahead": False},
     }.items():
         paths = [tmp_path / name / str(seed) for seed in range(2)]
         train("dqn", [game(path, seed, changes) for seed, path in enumerate(paths)])
         for seed, path in enumerate(paths):
-            assert rows_of(path) == rows_of(alone(seed))
+            assert rows_of(path) == rows_of(alone(seed, apart=name == "apart"))
 
 
 def test_a_stopped_fleet_is_resumed_together_or_apart(
-    alone: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [tmp_path / str(seed) for seed in range(3)]
     with monkeypatch.context() as patch:
@@ -116,11 +159,11 @@ def test_a_stopped_fleet_is_resumed_together_or_apart(
     resume(paths[2], paths[0])
     assert sizes == [1, 2]
     for seed, path in enumerate(paths):
-        assert_same_run(path, alone(seed))
+        assert_same_end(path, alone(seed))
 
 
 def test_a_run_that_diverges_is_set_aside_and_a_remedy_acts_on_one_run(
-    alone: Callable[[int], Path], tmp_path: Path
+    alone: Alone, tmp_path: Path
 ) -> None:
     paths = [tmp_path / str(seed) for seed in range(3)]
     changes: list[Mapping[str, Any]] = [{}, {"algo.learning_rate": 1e30}, REDO]
@@ -136,33 +179,35 @@ def test_a_run_that_diverges_is_set_aside_and_a_remedy_acts_on_one_run(
     assert rows_of(paths[2])["health"] != rows_of(alone(2))["health"]
 
 
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_run_whose_games_fail_is_set_aside(
-    alone: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    apart: bool, alone: Alone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that plays the second run's games is killed; that run goes on later."""
     paths = [tmp_path / str(seed) for seed in range(3)]
-    step = Hosted._round
+    queue_block = Hosted.queue_block
 
-    def killing(self: Hosted, number: int) -> Any:
-        if number == 270 and len(self.trainers) == 3:
-            workers = self.games._joined.envs.games  # type: ignore[union-attr]
-            os.kill(workers._processes[1].pid, signal.SIGKILL)
-        return step(self, number)
+    def killing(self: Hosted, step: int, updates: int) -> Any:
+        if step == 200 and len(self.trainers) == 3:
+            os.kill(self.games._joined.envs.games._processes[1].pid, signal.SIGKILL)
+        return queue_block(self, step, updates)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Hosted, "_round", killing)
+        patch.setattr(Hosted, "queue_block", killing)
         patch.setattr("hadamard.training.fleet.host_games._workers", lambda specs, count: 3)
         with pytest.raises(EnvironmentFailure) as error:
-            train("dqn", [game(path, seed) for seed, path in enumerate(paths)])
+            train("dqn", [game(path, i, APART if apart else {}) for i, path in enumerate(paths)])
     message = str(error.value)
-    assert message.startswith(f"{paths[1]}: at step 272, worker 1 (of 3; environments 2 to 3 of ")
+    place = "environments 1 to 1" if apart else "environments 2 to 3"
+    assert message.startswith(f"{paths[1]}: at step 20")
+    assert f"worker 1 (of 3; {place} of atari/Breakout) died with exit code -9" in message
     assert f"the last good checkpoint is {paths[1]}" in message
     for seed in (0, 2):
-        assert_same_run(paths[seed], alone(seed))
+        assert_same_run(paths[seed], alone(seed, apart=apart))
     assert Run.open(paths[1]).done is None
     assert checkpoint_names(paths[1])
     resume(paths[1])
-    assert_same_run(paths[1], alone(1))
+    assert_same_run(paths[1], alone(1, apart=apart))
 
 
 def test_evaluations_play_with_the_weights_of_the_fleet(tmp_path: Path) -> None:

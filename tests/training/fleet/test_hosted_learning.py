@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -99,22 +100,26 @@ def test_stacked_updates_are_those_of_the_agent(net: Mapping[str, str]) -> None:
             assert abs(computation.metrics["value"][run] - metrics["value"]) < 1e-10
 
     computation._learn_from = both  # type: ignore[method-assign]
+    delayed = 0
     for number in range(ROUNDS):
         step = number * ENVS
-        action = computation.act(obs, step)
+        action = computation.act(obs, np.full(RUNS, step))
         for run, agent in enumerate(alone):  # the same choice, of the agent's own network
             values = agent.network(obs[run].to(torch.float64))
             chosen = values.gather(1, action[run].unsqueeze(1)).squeeze(1)
-            draws = computation._choice[run, number % 128]
+            draws = computation._choice[run, number]
             greedy = draws[:, 0] >= agent.epsilon(step)
             assert (values.amax(1) - chosen)[greedy].abs().sum() < 1e-10
-        computation.learn_ahead()
-        outcome = round_of(generator)
-        computation.observe(obs, action, outcome)
+        outcome, after = round_of(generator), step + ENVS
+        ahead = computation.learn(after, np.ones(RUNS, dtype=bool))
+        computation.store(action.flatten(0, 1), outcome)
+        assert computation.learn(after, np.zeros(RUNS, dtype=bool))
+        delayed += not ahead
         obs = outcome.obs.unflatten(0, (RUNS, ENVS))
         for agent in alone:
             if agent.target_due(step, step + ENVS):
                 agent.target.load_state_dict(agent.network.state_dict())
+    assert 0 < delayed < 20
     assert computation.updates == agents[0].updates_due(ROUNDS * ENVS) == 20
     for agent, other, begin in zip(agents, alone, starts, strict=True):
         assert other.counters["updates"] == 20

@@ -37,6 +37,9 @@ class Ring:
     the learner must mask.
     """
 
+    pushed: list[int] | NDArray[np.int64]  # arrays in a fleet, here and below
+    ages: list[int] | NDArray[np.int64]
+
     def __init__(
         self,
         env: EnvSpec,
@@ -79,10 +82,10 @@ class Ring:
         self.arrays: dict[str, NDArray[Any]] = {}
         for name in ("frames", "action", "reward", "terminated", "usable"):
             self.move(name, getattr(self, name))
-        self.pushed: list[int] | NDArray[np.int64] = [0] * num_envs
+        self.pushed = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
-        self.ages: list[int] | NDArray[np.int64] = [0] * num_envs
-        """Steps so far in each environment's running episode. Both are arrays in a fleet."""
+        self.ages = [0] * num_envs
+        """Steps so far in each environment's running episode."""
 
     def move(self, name: str, tensor: Tensor) -> None:
         """Keep the frames, or other values, in a tensor that holds them already."""

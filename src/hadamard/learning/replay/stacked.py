@@ -4,8 +4,8 @@ Each run keeps its `Replay`, whose rewards, actions and flags are rows of this o
 stay where they are, since moving them would need twice the memory.
 
 The steps that can be drawn are numbered in their order, so a uniform number chooses one of them
-without a second attempt. All updates that follow a step are drawn before that step is stored: they
-are made at once, unless one of them drew the step in flight.
+without a second attempt. What an update draws is known before the step that it follows is stored:
+the update can be made at once, unless it drew the step in flight.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class StackedReplay:
         count = len(self._pushed)
         self._rows = np.arange(count)
         self._reach = np.arange(self.stack)
-        self._slot_of = np.zeros((count, self.slots), dtype=np.int32)
-        """The slots of the steps, by their numbers."""
+        self._frame_of = np.zeros((count, self.slots), dtype=np.int64)
+        """The newest frame of the steps, by the steps' numbers: counted as in ``pushed``."""
         self._oldest = np.zeros(count, dtype=np.int64)
         """The first step that can be drawn."""
         self.steps = np.zeros(count, dtype=np.int64)
@@ -82,27 +82,42 @@ class StackedReplay:
     def _number(self, row: int) -> None:
         """Number the steps of an environment that its replay holds already."""
         pushed = int(self._pushed[row])
-        slots = np.arange(max(0, pushed - self.slots), pushed) % self.slots
-        slots = slots[self._arrays["usable"][row, slots]]
-        self._slot_of[row, : len(slots)] = slots
-        self.steps[row] = len(slots)
+        frames = np.arange(max(0, pushed - self.slots), pushed)
+        frames = frames[self._arrays["usable"][row, frames % self.slots]]
+        self._frame_of[row, : len(frames)] = frames
+        self.steps[row] = len(frames)
 
-    def draw(self, uniforms: NDArray[np.float64]) -> Drawn:
-        """Choose transitions with uniform numbers (runs, batch, DRAWS).
+    def draw(self, uniforms: NDArray[np.float64], in_flight: NDArray[np.bool_]) -> Drawn:
+        """Choose transitions of an update that follows a step, with uniform numbers.
 
-        They are those that can be drawn after the step in flight, whatever comes of it, that step
-        included.
+        The step itself may be among them. The choice is the same as long as it is in flight and
+        after it is stored.
+
+        Args:
+            uniforms: (runs, batch, DRAWS).
+            in_flight: Of which environments that step is in flight; of the others it is stored.
         """
         runs = np.arange(len(self.members))[:, None]
         rows = runs * self.num_envs + (uniforms[..., 0] * self.num_envs).astype(np.int64)
-        # A step overwrites one frame, and at an end of an episode a whole stack more.
-        margin = self.stack + 1
-        wraps = self._pushed + margin + self.stack > self.slots
-        first = np.minimum(self._oldest + margin * wraps, self.steps)
+        end = self.steps + in_flight
+        first = self._first(in_flight)
         # Two numbers of 24 bits: one alone would not reach all slots equally often.
         place = uniforms[..., 1] + uniforms[..., 2] * 2.0**-24
-        steps = first[rows] + (place * (self.steps + 1 - first)[rows]).astype(np.int64)
+        steps = first[rows] + (place * (end - first)[rows]).astype(np.int64)
         return Drawn(rows, steps)
+
+    def _first(self, in_flight: NDArray[np.bool_]) -> Integers:
+        """Return the first step that is kept whatever comes of the step, in or past its flight."""
+        rows = self._rows[:, None]
+        last = self._frame_of[self._rows, (self.steps - 1) % self.slots]
+        newest = np.where(in_flight, self._pushed - 1, last)
+        # The step pushes one frame, and at an end of an episode a whole stack more.
+        kept = newest + 2 * self.stack + 1 - self.slots
+        candidates = self._oldest[:, None] + np.arange(self.stack + 2)
+        lost = self._frame_of[rows, candidates % self.slots] < kept[:, None]
+        lost &= candidates < self.steps[:, None]
+        first: Integers = self._oldest + lost.sum(1)
+        return first
 
     def holds(self, drawn: Drawn) -> bool:
         """Tell whether all these transitions are stored: none is the step in flight."""
@@ -113,7 +128,7 @@ class StackedReplay:
 
         The frames of an observation and of its successor overlap: see `observations`.
         """
-        slots = self._slot_of[drawn.rows, drawn.steps % self.slots]
+        slots = self._frame_of[drawn.rows, drawn.steps % self.slots] % self.slots
         reach = np.arange(1 - self.stack, 2)
         index = (drawn.rows % self.num_envs * self.slots)[..., None]
         index = index + (slots[..., None] + reach) % self.slots
@@ -128,18 +143,22 @@ class StackedReplay:
         return frames.narrow(dim, 0, count), frames.narrow(dim, self.channels, count)
 
     def store(self, action: Tensor, step: Step) -> None:
-        """Store a step of all environments, those of the first run first."""
-        rows, slots = self._rows, (self._pushed - 1) % self.slots
+        """Store a step of the environments that made one, those of the first run first."""
+        rows = self._rows if step.present is None else np.flatnonzero(step.present)
+        frames = self._pushed[rows] - 1
+        slots = frames % self.slots
         values = {"action": action, "reward": step.reward, "terminated": step.terminated}
         for name, value in values.items():
-            self._arrays[name][rows, slots] = value.numpy(force=True)
+            self._arrays[name][rows, slots] = value.numpy(force=True)[rows]
+        self._push(rows)
+        # Of an environment that made no step, the frame that it has is written again.
         newest = step.next_obs[:, -self.channels :].unflatten(0, (-1, self.num_envs))
-        index = self._push(rows).reshape(-1, self.num_envs)
-        self._write(torch.from_numpy(index), newest)
-        self._ages += 1
+        places = self._places(self._rows).reshape(-1, self.num_envs)
+        self._write(torch.from_numpy(places), newest)
+        self._ages[rows] += 1
         self._arrays["usable"][rows, slots] = True
-        self._slot_of[rows, self.steps % self.slots] = slots
-        self.steps += 1
+        self._frame_of[rows, self.steps[rows] % self.slots] = frames
+        self.steps[rows] += 1
         if step.final_index is not None:
             for row in step.final_index.tolist():
                 self._begin(row, step.obs[row])
@@ -147,22 +166,30 @@ class StackedReplay:
     def _begin(self, row: int, obs: Tensor) -> None:
         """Start an episode of an environment with this observation."""
         self._ages[row] = 0
-        index = [self._push(self._rows[row : row + 1])[0] for _ in range(self.stack)]
+        rows, index = self._rows[row : row + 1], []
+        for _ in range(self.stack):
+            self._push(rows)
+            index.append(self._places(rows)[0])
         frames = self._frames[row // self.num_envs]
         stack = obs.unflatten(0, (self.stack, self.channels)).to(frames.device)
         frames.index_copy_(0, torch.tensor(index).to(frames.device), stack)
 
-    def _push(self, rows: Integers) -> Integers:
-        """Make room for a frame in each of these rows; return where it belongs in its run's."""
-        slots = self._pushed[rows] % self.slots
-        # Stacks that reach back over these slots have lost a frame.
-        lost = (slots[:, None] + self._reach) % self.slots
+    def _push(self, rows: Integers) -> None:
+        """Make room for a frame in each of these rows."""
+        pushed = self._pushed[rows]
+        # Stacks that reach back over the slots that are overwritten have lost a frame.
+        lost = ((pushed % self.slots)[:, None] + self._reach) % self.slots
         self._arrays["usable"][rows[:, None], lost] = False
-        oldest, steps = self._oldest[rows], self.steps[rows]
-        behind = (self._slot_of[rows, oldest % self.slots] - slots) % self.slots
-        self._oldest[rows] += (oldest < steps) & (behind < self.stack)
-        self._pushed[rows] += 1
-        return rows % self.num_envs * self.slots + slots
+        oldest = self._oldest[rows]
+        frames = self._frame_of[rows, oldest % self.slots]
+        lost_step = frames < pushed - self.slots + self.stack
+        self._oldest[rows] += (oldest < self.steps[rows]) & lost_step
+        self._pushed[rows] = pushed + 1
+
+    def _places(self, rows: Integers) -> Integers:
+        """Return where the newest frame of each row belongs among the frames of its run."""
+        places: Integers = rows % self.num_envs * self.slots + (self._pushed[rows] - 1) % self.slots
+        return places
 
     def _write_frames(self, index: Tensor, newest: Tensor) -> Metrics:
         for member, (frames, places) in enumerate(zip(self._frames, index, strict=True)):

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard import envs
@@ -43,7 +44,7 @@ class HostGames:
         self._failed_games: dict[int, EnvironmentFailure] = {}
         self._state: State | None = None  # as long as no further step is played
         self._lock = threading.Lock()  # runs are saved at the same time
-        self._joined: Envs | None = None
+        self._joined: Any = None  # environments whose workers are `FleetWorkers`
         count = len(trainers) * self.num_envs
         workers = _workers([trainer.spec for trainer in trainers], count)
         if workers and first.envs.exact and getattr(first.envs, "splittable", False):
@@ -52,7 +53,7 @@ class HostGames:
             # The fleet plays them. Of its environments, a run needs no more than their state.
             trainer.envs = cast(Envs, GamesOfRun(self, index))
 
-    def _joined_games(self, trainers: Sequence[Trainer], workers: int) -> Envs:
+    def _joined_games(self, trainers: Sequence[Trainer], workers: int) -> Any:
         """Let worker processes go on with the games of all runs."""
         spec, device = trainers[0].spec, trainers[0].device
         seeds = [
@@ -78,19 +79,24 @@ class HostGames:
         self.obs = obs.unflatten(0, self.obs.shape[:2])
         return joined
 
-    def send(self, action: Tensor) -> None:
-        """Start a step with the actions of all games, (runs, games, ...)."""
+    @property
+    def apart(self) -> bool:
+        """Whether some runs may be ahead of others."""
+        return self._joined is not None and self.num_envs == 1
+
+    def send(self, action: Tensor, runs: NDArray[np.bool_] | None = None) -> None:
+        """Start a step of all games, (runs, games, ...), or of some runs' where they are apart."""
         self._state = None
         if self._joined is not None:
-            self._joined.send(action.flatten(0, 1))
+            self._joined.send(action.flatten(0, 1), games=runs)
             return
         for games, own_action in zip(self.own, action, strict=True):
             games.send(own_action)
 
-    def receive(self) -> Step:
-        """Wait for the step; games that have failed stand still."""
+    def receive(self, *, some: bool = False) -> Step:
+        """Wait for the step, or until ``some`` runs have made it; failed games stand still."""
         if self._joined is not None:
-            step = self._joined.receive()
+            step: Step = self._joined.receive(some=some)
             for game, failure in self._failed_games.items():
                 self.failures[game // self.num_envs] = failure
         else:

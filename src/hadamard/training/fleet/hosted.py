@@ -1,16 +1,25 @@
 """Playing of many runs whose games are played on the host, and learning while they play.
 
-A block is a fixed number of rounds, and a round is one step of every game::
+A block is a fixed number of steps of every game. Learners of the newest step act in rounds, each
+one step of all games::
 
     host     act | send | queue learning ahead | receive | queue storing and learning | act | ...
     workers             |------- play -------|                                              |-- ...
     GPU      act |             learn                     | store, learn               | act | ...
+
+Where the weights change only every few steps, the runs need not wait for each other in between
+(``PlaysApart``). The host acts for those whose games have answered, and stores their steps while
+the next ones are played. An update is made when all runs have acted for the last time before it.
+A game that begins anew takes twenty times as long as a step, and so delays the other runs little::
+
+    host     act | send | store the steps before, queue learning | receive | act | ...
+    workers             |--------------- play -----------------|                 |-- ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,7 +36,7 @@ ROUNDS = 100
 """Steps of each game in a block."""
 
 
-class HostedComputation(Protocol):
+class PlaysInRounds(Protocol):
     """Acting and learning of many runs at once: an agent with a leading dimension of runs."""
 
     updates: int
@@ -56,6 +65,34 @@ class HostedComputation(Protocol):
         """
 
 
+@runtime_checkable
+class PlaysApart(Protocol):
+    """The same for runs that may be at different steps between two updates."""
+
+    updates: int
+    metrics: Metrics
+
+    @property
+    def stack(self) -> StackedModules:
+        """The stacked networks."""
+
+    def act(self, obs: Tensor, step: NDArray[np.int64]) -> Tensor:
+        """Choose actions (runs, games, ...) for runs at these steps."""
+
+    def rounds_until_update(self, step: int, limit: int) -> int:
+        """Return how many rounds runs at a step can act with the same weights, up to a limit."""
+
+    def store(self, action: Tensor, step: Step) -> None:
+        """Store a step of the games that made one."""
+
+    def learn(self, step: int, in_flight: NDArray[np.bool_]) -> bool:
+        """Make the updates that are due up to a step that all runs have acted for.
+
+        ``in_flight`` are the runs whose last step before it is not stored yet. Returns whether
+        the updates are made; if not, one of them needs such a step.
+        """
+
+
 class Ended:
     """The episodes that ended in a block."""
 
@@ -79,7 +116,9 @@ class Ended:
 class Hosted:
     """The computation of a fleet whose games are played on the host, block by block."""
 
-    def __init__(self, trainers: Sequence[Trainer], computation: HostedComputation) -> None:
+    def __init__(
+        self, trainers: Sequence[Trainer], computation: PlaysInRounds | PlaysApart
+    ) -> None:
         self.trainers, self.computation = list(trainers), computation
         self.games = HostGames(trainers)
         self.num_envs = self.games.num_envs
@@ -87,7 +126,9 @@ class Hosted:
         """Steps of a run in a block."""
         self.failures: dict[int, Failure] = {}
         """By the run's number."""
-        self._seen: list[Tensor] = []
+        self._everyone = np.ones(len(self.trainers), dtype=bool)
+        self._seen: list[tuple[Tensor, NDArray[np.bool_]]] = []
+        """The observations of the block, and which runs acted on them."""
         self._clock = trainers[0].clock
         self._learns_ahead = trainers[0].spec.train.learn_ahead
         self._hand_over()
@@ -108,21 +149,21 @@ class Hosted:
         Returns the episodes that end in it, and the number of updates of each run.
         """
         ended = Ended(len(self.trainers), self.num_envs)
-        self._seen = []
-        for place in range(ROUNDS):
-            episodes = self._round(step)
-            step += self.num_envs
-            ended.episodes += [(place, episode) for episode in episodes]
-            if len(self.games.failures) > len(self.failures):
-                new = self.games.failures.items() - self.failures.keys()
-                self.failures |= {run: Failure(step, error) for run, error in new}
+        self._seen, computation = [], self.computation
+        if isinstance(computation, PlaysApart):
+            self._play_apart(computation, step, ended)
+        else:
+            for place in range(ROUNDS):
+                episodes = self._round(computation, step + place * self.num_envs)
+                ended.episodes += [(place, episode) for episode in episodes]
+                self._note_failures(step + (place + 1) * self.num_envs)
         self._hand_over()
-        return ended, self.computation.updates - updates
+        return ended, computation.updates - updates
 
-    def _round(self, step: int) -> tuple[Episode, ...]:
+    def _round(self, computation: PlaysInRounds, step: int) -> tuple[Episode, ...]:
         """Play one step of every game; return the episodes that ended."""
-        games, computation, obs = self.games, self.computation, self.games.obs
-        self._seen.append(obs)
+        games, obs = self.games, self.games.obs
+        self._seen.append((obs, self._everyone))
         with self._clock("acting"):
             action = computation.act(obs, step)
         with self._clock("stepping"):
@@ -136,6 +177,54 @@ class Hosted:
             computation.observe(obs, action, outcome)
         return outcome.episodes
 
+    def _play_apart(self, computation: PlaysApart, step: int, ended: Ended) -> None:
+        """Play a block in which runs wait for each other no longer than the weights ask for."""
+        games, count = self.games, len(self.trainers)
+        sent, played = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        limit = computation.rounds_until_update(step, ROUNDS)
+        actions: Tensor | None = None  # the last ones of every run
+        unstored: tuple[Tensor, Step] | None = None
+        while True:
+            ready = (sent == played) & (sent < limit)
+            if ready.any():
+                self._seen.append((games.obs, ready))
+                with self._clock("acting"):
+                    chosen = computation.act(games.obs, step + sent * self.num_envs)
+                if actions is not None:
+                    chosen[~ready] = actions[~ready]
+                actions = chosen
+                with self._clock("stepping"):
+                    games.send(actions, ready if games.apart else None)
+                sent += ready
+            in_flight = sent > played
+            with self._clock("learning"):  # while the games are played
+                if unstored is not None:
+                    computation.store(*unstored)
+                    unstored = None
+                after = step + limit * self.num_envs
+                settled = sent.min() == limit and (self._learns_ahead or not in_flight.any())
+                learned = settled and computation.learn(after, in_flight)
+            if learned and limit < ROUNDS:
+                limit += computation.rounds_until_update(after, ROUNDS - limit)
+                continue
+            if not in_flight.any():
+                return
+            assert actions is not None
+            with self._clock("stepping"):
+                outcome = games.receive(some=games.apart)
+            unstored = actions.flatten(0, 1), outcome
+            played += 1 if outcome.present is None else outcome.present
+            ended.episodes += [
+                (int(played[e.env // self.num_envs]) - 1, e) for e in outcome.episodes
+            ]
+            self._note_failures(step + int(played.min()) * self.num_envs)
+
+    def _note_failures(self, step: int) -> None:
+        """Note which games have failed by this step."""
+        if len(self.games.failures) > len(self.failures):
+            for run, error in self.games.failures.items():
+                self.failures.setdefault(run, Failure(step, error))
+
     def _hand_over(self) -> None:
         """Give each run the observations it would act on next, for its checkpoint."""
         for trainer, obs in zip(self.trainers, self.games.obs, strict=True):
@@ -143,7 +232,7 @@ class Hosted:
 
     def recent(self, index: int) -> Tensor:
         """Return the observations of a run's block, oldest first."""
-        return torch.cat([obs[index] for obs in self._seen])
+        return torch.cat([obs[index] for obs, runs in self._seen if runs[index]])
 
     def close(self) -> None:
         """End the games."""

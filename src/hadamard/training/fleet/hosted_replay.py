@@ -51,51 +51,59 @@ class HostedReplay:
         self._choice_seed = torch.tensor([[child_seed(s, _CHOICE)] for s in seeds], device=device)
         self._choice = torch.zeros(count, TABLE, config.num_envs, lanes, device=device)
         self._exploration = torch.zeros(count, TABLE, device=device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)
-        """Of the step in these tables."""
-        self._left = 0
-        """Steps left in them."""
+        self._table_start = -1
+        """The step that these tables begin with."""
+        self._runs = torch.arange(count, device=device)
         self._sample_seed = torch.tensor([[child_seed(s, _SAMPLE)] for s in seeds])
         self._samples: NDArray[np.float64] = np.empty(0)
         self._first_sample = -1
         """The update whose numbers are the first of these."""
         compiled = compiler(train.compile, device)
-        position = [self._position]
         self._act: Callable[..., Metrics] = jit(
-            compiled(self._chosen), device, position, train.capture, reuse_output=True
+            compiled(self._chosen), device, [], train.capture, reuse_output=True
         )
         changed = self.optimizer.tensors
         self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
 
-    def act(self, obs: Tensor, step: int) -> Tensor:
-        """Act epsilon-greedily in all games."""
-        if self._left == 0:
-            self._draw_choices(step)
-        self._left -= 1
-        action: Tensor = self._act(obs)["action"]
+    def act(self, obs: Tensor, step: NDArray[np.int64]) -> Tensor:
+        """Act epsilon-greedily in runs whose steps differ by less than the length of a table."""
+        places = (step - self._table_start) // self.config.num_envs
+        if self._table_start < 0 or places.max() >= TABLE:
+            self._draw_choices(int(step.min()))
+            places = (step - self._table_start) // self.config.num_envs
+        action: Tensor = self._act(obs, torch.from_numpy(places))["action"]
         return action.cpu()
 
-    def learn_ahead(self) -> None:
-        """Make updates that are due after the step in flight, until one would sample it."""
-        due = self._due()
-        while self.updates < due and self.replay.holds(drawn := self._drawn(self.updates)):
-            self._learn_from(drawn)
+    def store(self, action: Tensor, step: Step) -> None:
+        """Store a step of the games that made one."""
+        self.replay.store(action, step)
 
-    def observe(self, obs: Tensor, action: Tensor, step: Step) -> None:
-        """Store a step of all games, make the updates that are due, and renew the targets."""
-        del obs  # the replays have the frames already
-        drawn = [self._drawn(update) for update in range(self.updates, self._due())]
-        self.replay.store(action.flatten(0, 1), step)
-        for transitions in drawn:
-            self._learn_from(transitions)
-        before, self.steps = self.steps, self.steps + self.config.num_envs
-        if self.agents[0].target_due(before, self.steps):
-            self._copy_to_target()
+    def rounds_until_update(self, step: int, limit: int) -> int:
+        """Return how many rounds runs at a step can act with the same weights, up to a limit."""
+        agent, num_envs = self.agents[0], self.config.num_envs
+        made = agent.updates_due(step)
+        rounds = 1
+        while rounds < limit and agent.updates_due(step + rounds * num_envs) == made:
+            rounds += 1
+        return rounds
 
-    def _due(self) -> int:
-        """Return how many updates a run has made after the next step."""
-        due: int = self.agents[0].updates_due(self.steps + self.config.num_envs)
-        return due
+    def learn(self, step: int, in_flight: NDArray[np.bool_]) -> bool:
+        """Make the updates up to a step that all runs have acted for, and renew the targets.
+
+        Returns False if an update needs the last step of a run whose step is in flight.
+        """
+        agent, num_envs = self.agents[0], self.config.num_envs
+        while self.steps < step:
+            after = self.steps + num_envs
+            while self.updates < agent.updates_due(after):
+                drawn = self._drawn(self.updates, in_flight.repeat(num_envs))
+                if not self.replay.holds(drawn):
+                    return False
+                self._learn_from(drawn)
+            if agent.target_due(self.steps, after):
+                self._copy_to_target()
+            self.steps = after
+        return True
 
     def _draw_choices(self, step: int) -> None:
         """Fill the tables of what actions need from a step on."""
@@ -107,16 +115,15 @@ class HostedReplay:
         send(exploration, self._exploration)
         numbers = step // num_envs + torch.arange(count, device=self.device)
         self._choice.copy_(uniforms(self._choice_seed, numbers, *self._choice.shape[2:]))
-        self._position.zero_()
-        self._left = count
+        self._table_start = step
 
-    def _drawn(self, update: int) -> Drawn:
-        """Choose the transitions of an update that follows the next step."""
+    def _drawn(self, update: int, in_flight: NDArray[np.bool_]) -> Drawn:
+        """Choose the transitions of an update; of some games the step before it is in flight."""
         if not 0 <= update - self._first_sample < TABLE or self._first_sample < 0:
             numbers = update + torch.arange(TABLE)
             draws = uniforms(self._sample_seed, numbers, self.config.batch_size, DRAWS)
             self._samples, self._first_sample = draws.double().numpy(), update
-        return self.replay.draw(self._samples[:, update - self._first_sample])
+        return self.replay.draw(self._samples[:, update - self._first_sample], in_flight)
 
     def _learn_from(self, drawn: Drawn) -> None:
         """Make one update of every run."""
@@ -131,14 +138,12 @@ class HostedReplay:
                     agent.after_update(self.updates, obs[index])
 
     @torch.no_grad()
-    def _chosen(self, obs: Tensor) -> Metrics:
+    def _chosen(self, obs: Tensor, places: Tensor) -> Metrics:
+        """Choose actions; ``places`` are those of the runs' steps in the tables."""
         draws, exploration = (
-            table.index_select(1, self._position).squeeze(1)
-            for table in (self._choice, self._exploration)
+            table[self._runs, places] for table in (self._choice, self._exploration)
         )
-        action = self._choose(obs, draws, exploration)["action"]
-        self._position += 1
-        return {"action": action}
+        return {"action": self._choose(obs, draws, exploration)["action"]}
 
     def _learn(self, frames: Tensor, action: Tensor, reward: Tensor, terminated: Tensor) -> Metrics:
         obs, next_obs = self.replay.observations(frames)
