@@ -15,9 +15,9 @@ from hadamard.core import checkpoint
 from hadamard.core.config import RunSpec
 from hadamard.core.run import Run
 from hadamard.envs.common import EnvironmentFailure
+from hadamard.experiments.bench import Quiet
 from hadamard.training import start
 from hadamard.training.fleet import hosted
-from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
 from hadamard.training.fleet.hosted_replay import HostedReplay
 from hadamard.training.trainer import Diverged, Interrupted
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(bool(envs.missing("atari")), reason="needs the e
 Alone = Callable[..., Path]
 SHORT = {
     "train.greedy_envs": 0,
-    "train.steps": 400,
+    "train.steps": 350,
     "train.threads": 1,
     "algo.learning_starts": 150,
     "algo.replay_capacity": 260,
@@ -224,7 +224,8 @@ def test_the_form_of_a_run_stays_that_it_began_with(
 ) -> None:
     sizes = sizes_of_fleets(monkeypatch)
     train("dqn", [game(tmp_path / "own", 0, {"train.fleet": "off", "train.until": 200})])
+    start.resume_together([str(tmp_path / "own")], Quiet, until=300)
     assert sizes == []
-    start.resume_together([str(tmp_path / "own")], until=300)
-    assert sizes == []
-    assert Fleet is not None
+    train("dqn", [game(tmp_path / "stacked", 0, {"train.until": 100})])
+    start.resume_together([str(tmp_path / "stacked")], Quiet, until=150)
+    assert sizes == [1, 1]
