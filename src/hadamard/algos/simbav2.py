@@ -130,7 +130,6 @@ class SimbaV2:
 
         modules = {"actor": self.actor, "temperature": self.temperature, "critic": self.critic}
         self.optimizers = {name: adam(module) for name, module in modules.items()}
-        self.target_weights = list(self.target.parameters())
         capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
         self.replay = Replay(env, c.num_envs, capacity, device, "device")
         self.begin = self.replay.begin
@@ -175,15 +174,13 @@ class SimbaV2:
         """Take the mean of the policy."""
         return torch.tanh(self.actor(self.network.normalizer(obs))[0])
 
-    def _explore(self, obs: Tensor) -> Metrics:
-        return {"action": self._sampled_action(obs, self._noise(len(obs)))}
-
     @torch.no_grad()
-    def _sampled_action(self, obs: Tensor, noise: Tensor) -> Tensor:
+    def _explore(self, obs: Tensor, noise: Tensor | None = None) -> Metrics:
         """Sample from the policy, after the normalizer has seen the observations."""
         self.network.normalizer.update(obs)
         mean, deviation = self.actor(self.network.normalizer(obs))
-        return sample_squashed_gaussian(mean, deviation, noise)[0]
+        noise = self._noise(len(obs)) if noise is None else noise
+        return {"action": sample_squashed_gaussian(mean, deviation, noise)[0]}
 
     def _noise(self, count: int) -> Tensor:
         generator = self.random.generator
@@ -255,10 +252,10 @@ class SimbaV2:
 
     def _update_critic_and_target(self, loss: Tensor) -> None:
         """Take Adam's step, project onto the sphere, target <- target + tau (critic - target)."""
-        optimizer = self.optimizers["critic"]
+        optimizer, targets = self.optimizers["critic"], list(self.target.parameters())
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step_with_targets(self.target_weights, self.config.tau)  # one kernel on a GPU
+        optimizer.step_with_targets(targets, self.config.tau)  # one kernel on a GPU
 
     def _actor_loss(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return temperature * log-probability - smaller value, and the policy's entropy."""

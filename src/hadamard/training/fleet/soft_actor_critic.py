@@ -70,7 +70,7 @@ class SoftActorCritic:
 
         device, capture = self.device, train.capture
         compiled = compiler(train.compile, device)
-        self._sampled_action = stack.over_agents("_sampled_action")
+        self._sample = stack.over_agents("_explore")
         self._normalized = compiled(stack.over_agents("_normalized"))
         self._actor_gradient = compiled(stack.gradients("_actor_loss", "network.actor"))
         self._temperature_gradient = stack.gradients("_temperature_loss", "temperature")
@@ -112,7 +112,7 @@ class SoftActorCritic:
     @torch.no_grad()
     def _choose(self, obs: Tensor, step: Tensor) -> Metrics:
         shape = self.num_envs, self.action_size
-        action = self._sampled_action(obs, normals(self._seeds[_CHOICE], step, *shape))
+        action = self._sample(obs, normals(self._seeds[_CHOICE], step, *shape))["action"]
         random = 2 * uniforms(self._seeds[_RANDOM_ACTION], step, *shape) - 1
         action = torch.where(step < self.config.learning_starts, random, action)
         # Environments refuse NaN; a run that diverged is set aside at the end of the block.
