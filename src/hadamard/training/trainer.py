@@ -110,7 +110,7 @@ class Trainer:
                     yield from self.one_step(stopping)
                 except EnvironmentFailure as failure:
                     raise type(failure)(
-                        f"at step {self.step:,}, {str(failure).rstrip()}; {self._last_checkpoint()}"
+                        f"at step {self.step:,}, {str(failure).rstrip()}; {self.last_checkpoint()}"
                     ) from failure
                 except (RuntimeError, ValueError):
                     self._check_finite()  # explains errors that NaN weights cause
@@ -378,7 +378,7 @@ class Trainer:
         self.run.flush()
         raise Diverged(
             f"{self.algorithm} diverged: {problem} at step {self.step:,}; "
-            f"{self._last_checkpoint()}. Try a smaller --algo.learning-rate or another "
+            f"{self.last_checkpoint()}. Try a smaller --algo.learning-rate or another "
             "--net.activation"
         )
 
@@ -387,7 +387,8 @@ class Trainer:
             return self._finite_weights
         return all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters())
 
-    def _last_checkpoint(self) -> str:
+    def last_checkpoint(self) -> str:
+        """Say what of the run is saved."""
         saved = record.checkpoints(self.run.checkpoints)
         if saved:
             return f"the last good checkpoint is {saved[0]}"

@@ -111,6 +111,7 @@ class Replay(Ring):
 
         ``prune`` removes files that no kept checkpoint needs any more.
         """
+        pushed, ages = ([int(count) for count in counts] for counts in (self.pushed, self.ages))
         return {
             "action": self.action,
             "reward": self.reward,
@@ -118,9 +119,9 @@ class Replay(Ring):
             "usable": self.usable,
             "priority": self.priority,
             "largest_priority": self.largest_priority,
-            "pushed": list(self.pushed),
-            "ages": list(self.ages),
-            "chunks": self.files.write(folder, self.frames, self.pushed),
+            "pushed": pushed,
+            "ages": ages,
+            "chunks": self.files.write(folder, self.frames, pushed),
         }
 
     def load_increment(self, folder: Path, state: State) -> None:
