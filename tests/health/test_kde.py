@@ -151,6 +151,20 @@ def test_the_estimate_is_the_papers_formula() -> None:
     np.testing.assert_allclose(places[0], even, rtol=0, atol=1e-12)
 
 
+def test_each_neurons_curve_is_drawn_over_its_own_range() -> None:
+    narrow = torch.tensor([1.0, 2.0, 4.0, 5.0])
+    matrix = torch.stack([narrow, 100 * narrow, narrow - 50], dim=1)
+    places, density = kde.density_curves(matrix, points=101)
+    noise = kde.draw_jitter(matrix, None)
+    for i, neuron in enumerate(matrix.T):
+        values = neuron + noise
+        reach = 3 * 4**-0.2 * float(values.std())
+        ends = [float(values.min()) - reach, float(values.max()) + reach]
+        assert places[i, [0, -1]].tolist() == pytest.approx(ends, rel=1e-9)
+        # All but what is beyond three bandwidths of the outermost samples lies under the curve.
+        assert float(torch.trapezoid(density[i], places[i])) == pytest.approx(1, abs=1e-3)
+
+
 def test_a_neurons_peak_does_not_depend_on_other_neurons(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.tanh(torch.randn(300, 40) * torch.logspace(-3, 0.5, 40))
     together = dormant(matrix, "tanh").peaks
