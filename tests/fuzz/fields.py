@@ -192,6 +192,8 @@ READERS = {
     ".jsonl": ("resume", "pack", "page", "report", "sweep"),
 }
 """The commands that read a file, by its name or suffix."""
+_WEIGHTS = {"page": 1 / 3, "report": 1 / 3}
+"""How often a command is drawn beside others: these draw figures, which takes ten times as long."""
 
 
 @dataclass(frozen=True)
@@ -259,9 +261,10 @@ def sample(folder: Path, count: int, seed: int) -> list[Case]:
     chosen = []
     for number in range(count):
         target = chance.choice(by_kind[kinds[number % len(kinds)]])
-        chosen.append(
-            target.case(chance.choice(list(target.readers)), chance.choice(_damage(target)))
-        )
+        readers = list(target.readers)
+        weights = [_WEIGHTS.get(reader, 1.0) for reader in readers]
+        (reader,) = chance.choices(readers, weights)
+        chosen.append(target.case(reader, chance.choice(_damage(target))))
     return chosen
 
 
