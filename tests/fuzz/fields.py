@@ -244,11 +244,16 @@ def targets(folder: Path) -> list[Target]:
     return found
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Yield every case: hundreds of thousands for each algorithm."""
-    for target in targets(folder):
-        for reader in target.readers:
-            yield from (target.case(reader, how) for how in _damage(target))
+def cases(folder: Path, seed: int) -> Iterator[Case]:
+    """Yield every case in the order of a seed: hundreds of thousands for each algorithm."""
+    every = [
+        (target, reader, how)
+        for target in targets(folder)
+        for reader in target.readers
+        for how in _damage(target)
+    ]
+    random.Random(seed).shuffle(every)
+    yield from (target.case(reader, how) for target, reader, how in every)
 
 
 def sample(folder: Path, count: int, seed: int) -> list[Case]:
