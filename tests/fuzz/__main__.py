@@ -4,9 +4,9 @@
     python -m tests.fuzz --all --minutes 60
 
 Each half of the cases is one of options, the other one of fields; ``--all`` tries every option and
-then the fields, in the order of the seed, until it is done or the time is over. A case that ends badly is shown,
-and the exit code is 1: a traceback, a hang, a lost process, an undocumented exit code, a refusal
-that names neither the value nor its place, a folder that a refusal has changed.
+then the fields, in the order of the seed, until it is done or the time is over. A case that ends
+badly is shown, and the exit code is 1: a traceback, a hang, a lost process, an undocumented exit
+code, a refusal that names neither the value nor its place, a folder that a refusal has changed.
 """
 
 from __future__ import annotations

@@ -174,6 +174,27 @@ def test_a_neurons_peak_does_not_depend_on_other_neurons(monkeypatch: pytest.Mon
     torch.testing.assert_close(dormant(matrix, "tanh").peaks, alone, rtol=0, atol=0)
 
 
+def test_the_neurons_of_a_pass_fit_into_the_working_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,024 samples a neuron takes 40 bytes each, and 24 bytes for each of 1,528 bins.
+
+    These are up to sqrt(2 * 1024) * 1024^0.2 = 181 bandwidths and 5 on either side, with 8 bins
+    each. So 216 neurons of 77,637 bytes are 15.99 MiB, and one more would be beyond 16 MiB.
+    """
+    sizes: list[int] = []
+    measured = kde._peaks
+
+    def peaks(values: Tensor) -> Tensor:
+        sizes.append(len(values))
+        return measured(values)
+
+    monkeypatch.setattr(kde, "_peaks", peaks)
+    kde.density_peaks(torch.randn(1, 1024, 500), [None])
+    assert sizes == [216, 216, 68]
+    sizes.clear()
+    kde.density_peaks(torch.randn(5, 1024, 100), [None] * 5)  # whole networks
+    assert sizes == [200, 200, 100]
+
+
 def test_jitter_depends_on_the_generator_and_not_on_the_global_state() -> None:
     matrix = torch.full((100, 3), 0.5)
     state = torch.get_rng_state()
