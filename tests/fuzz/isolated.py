@@ -34,6 +34,7 @@ from unittest import mock
 
 from hadamard import cli
 from hadamard.envs import probe
+from hadamard.envs.workers import WorkerEnvs
 from hadamard.experiments.sweep.queue import Queue
 from tests.support.folders import contents
 
@@ -46,13 +47,13 @@ MEMORY = 3 * 2**30
 TOGETHER = 500
 """Cases that are run in one process."""
 TRACEBACK, DIED, HUNG, STARTED = 70, 71, 72, 73
-"""Ends of a case that are no exit codes; the last one is fine: other processes would train."""
+"""Ends of a case that are no exit codes; the last one is fine: other processes would work."""
 PROCESSES = 32
 """Processes that a case may start."""
 
 
 class Started(BaseException):
-    """Runs would be trained in other processes."""
+    """Runs would be trained, or games played, in other processes."""
 
 
 @dataclass(frozen=True)
@@ -246,10 +247,11 @@ def _restrict(folder: Path) -> None:
 
     mock.patch.object(probe.ProbeEnvs, "receive", receiving).start()
 
-    def started(self: Queue, view: Any) -> Any:
+    def started(*_: Any, **__: Any) -> Any:
         raise Started
 
     mock.patch.object(Queue, "run", started).start()
+    mock.patch.object(WorkerEnvs, "__init__", started).start()
     sys.addaudithook(_Guard(folder))
 
 
