@@ -43,7 +43,14 @@ def test_the_overview_names_every_command(command: Command) -> None:
         (["train", "mrq", "--algo.target-period", "1000000000"], "--algo.target-period must be at"),
         (["train", "mrq", "--algo.value-horizon", "1000000000"], "--algo.value-horizon must be at"),
         (["train", "mrq", "--algo.encoder-horizon", "1001"], "--algo.encoder-horizon must be at"),
-        (["train", "dqn", "--train.threads", "1000000000"], "--train.threads must be at most 1,024"),
+        (
+            ["train", "simbav2", "--algo.updates-per-step", "10001"],
+            "per-step must be at most 10,000",
+        ),
+        (
+            ["train", "dqn", "--train.threads", "1000000000"],
+            "--train.threads must be at most 1,024",
+        ),
         (["envs", "surplus"], "`hadamard envs` takes no options, got 'surplus'"),
         (["algos", ""], "`hadamard algos` takes no options, got ''"),
         (["report", ""], "--runs is empty: name a file or a folder"),
