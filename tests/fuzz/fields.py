@@ -192,7 +192,7 @@ READERS = {
     ".jsonl": ("resume", "pack", "page", "report", "sweep"),
 }
 """The commands that read a file, by its name or suffix."""
-_WEIGHTS = {"page": 1 / 3, "report": 1 / 3}
+_WEIGHTS = {"page": 1 / 6, "report": 1 / 6}
 """How often a command is drawn beside others: these draw figures, which takes ten times as long."""
 
 
