@@ -80,6 +80,18 @@ def test_incremental_saves_restore_the_replay_bit_for_bit(
     assert len(list(chunks.iterdir())) <= 20 // between + 3
 
 
+def test_a_file_is_left_out_when_its_last_frame_is_overwritten(tmp_path: Path) -> None:
+    stream = Transitions(1, 1, lives=0.0, resets=0.0, limits=0.0)
+    replay = Replay(stream.spec, 1, 20, CPU)
+    replay.begin(stream.obs())
+    counts = []
+    for steps in (4, 19, 1):  # 5 frames, 24 and 25: the ring holds the last 20
+        for _ in range(steps):
+            replay.add(*stream.step())
+        counts.append((replay.pushed[0], len(replay.save_increment(tmp_path)["chunks"])))
+    assert counts == [(5, 1), (24, 2), (25, 2)]
+
+
 def test_a_save_without_new_frames_writes_none(tmp_path: Path) -> None:
     stream = Transitions(1, 2)
     replay = Replay(stream.spec, 1, 20, CPU)
