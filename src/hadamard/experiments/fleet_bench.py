@@ -14,6 +14,7 @@ import torch
 from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments.bench import VARIANTS, Bench, Quiet, Timing, short_warm_up
+from hadamard.training.fleet import obstacle
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.setup import Setup
 from hadamard.training.start import default_spec
@@ -105,6 +106,9 @@ class TimedFleet:
 
 def bench(request: Bench) -> str:
     """Measure fleets of several sizes, and return the table."""
+    for algorithm in request.algorithms:
+        if reason := obstacle(algorithm, default_spec(algorithm, request.env)):
+            raise ValueError(f"--fleet measures runs that can be trained together: {reason}")
     counts = " / ".join(map(str, request.runs))
     lines = [
         f"{request.env}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",
