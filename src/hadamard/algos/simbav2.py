@@ -94,6 +94,7 @@ class Config:
         require.fraction(self, "gamma", "tau")
         require.learning(self, "learning_starts", train)
         require.positive(self, "batch_size", "updates_per_step", "expansion")
+        require.at_most(self, 10_000, "updates_per_step")
         require.positive(self, "actor_width", "actor_blocks", "critic_blocks")
 
 

@@ -123,14 +123,16 @@ class OptimizerState:
         return {**state, "param_groups": groups}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore moments and settings, except those that depend on the device."""
+        """Restore moments and settings, except those that depend on the device.
+
+        A setting that was not saved stays as it is.
+        """
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        groups = [
-            {**saved, **{name: current[name] for name in _DEVICE_SETTINGS if name in current}}
-            for saved, current in zip(
-                state["param_groups"], self.optimizer.param_groups, strict=True
-            )
-        ]
+        groups = []
+        for saved, current in zip(state["param_groups"], self.optimizer.param_groups, strict=True):
+            own = {name: value for name, value in current.items() if name != "params"}
+            of_device = {name: own[name] for name in _DEVICE_SETTINGS if name in own}
+            groups.append({**own, **saved, **of_device})
         self.optimizer.load_state_dict({**state, "param_groups": groups})
         for parameter, moments in self.optimizer.state.items():
             for name, value in moments.items():

@@ -158,6 +158,7 @@ class RunSpec(Generic[C]):
             "env_workers",
             section="train",
         )
+        require.at_most(train, 1_024, "threads", section="train")
         for config in remedies.configs(self.remedy, self.remedies).values():
             config.check()
         if train.until > train.steps:

@@ -47,8 +47,6 @@ class TimedFleet:
     ) -> None:
         settings = {**VARIANTS[variant], **(changes or {})}
         spec = overridden(default_spec(algorithm, env), settings)
-        if reason := fleet.obstacle(algorithm, spec):
-            raise ValueError(f"there are no such fleets to measure: {reason}")
         quiet = {"device": device, "train.fleet": "on", "train.tensorboard": False}
         quiet |= {"train.checkpoint_every": 0, **short_warm_up(algorithm, spec)}
         start = time.perf_counter()
@@ -125,6 +123,9 @@ class TimedFleet:
 
 def bench(request: Bench) -> str:
     """Measure fleets of several sizes, and return the table."""
+    for algorithm in request.algorithms:
+        if reason := fleet.obstacle(algorithm, default_spec(algorithm, request.env)):
+            raise ValueError(f"--fleet measures runs that can be trained together: {reason}")
     counts = " / ".join(map(str, request.runs))
     lines = [
         f"{request.env}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",

@@ -207,10 +207,10 @@ def _parts(
             continue
         setting = f"algo.{name}"
         if name.endswith("_blocks"):
-            inner = width if name == "critic_blocks" else values["algo.actor_width"]
-            matrix = 2 * values["algo.expansion"] * inner**2
+            inner = "net.width" if name == "critic_blocks" else "algo.actor_width"
+            matrix = 2 * values["algo.expansion"] * values[inner] ** 2
             size = _weights(value * matrix, (), "").size + value * BLOCK_BYTES
-            yield Part("network", size, (setting, "algo.expansion"), learner)
+            yield Part("network", size, (setting, inner, "algo.expansion"), learner)
         else:
             yield _weights(value**2, (setting,), learner)
     if (bins := values.get("algo.bins")) is not None:

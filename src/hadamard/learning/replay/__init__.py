@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hadamard.core.checkpoint import CheckpointError
+from hadamard.core.typed import counts
 from hadamard.core.types import EnvSpec, State
 from hadamard.learning.replay import disk, packing, sampling
 from hadamard.learning.replay.allocation import Storage
@@ -136,8 +137,8 @@ class Replay(Ring):
         if self.priority is not None:
             self.priority.copy_(state["priority"])
         self.largest_priority.copy_(state["largest_priority"])
-        self.pushed = list(state["pushed"])
-        self.ages = list(state["ages"])
+        self.pushed = counts(state["pushed"], len(self.pushed), "pushed")
+        self.ages = counts(state["ages"], len(self.ages), "ages")
         self.files.read(folder, self.frames, self.pushed, state["chunks"])
 
     @staticmethod
