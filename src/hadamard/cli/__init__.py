@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hadamard.cli import output
+from hadamard.cli import common, output
 from hadamard.cli.common import WRONG, UserError
 from hadamard.core import renamed, stopping
 from hadamard.core.files import RunError
@@ -74,8 +74,8 @@ def _run(words: Sequence[str]) -> int:
         return _fail(unknown("command", command, _COMMANDS))
     if importlib.util.find_spec("tyro") is None:
         return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
-    rest = renamed.words(command, words[1:])
     try:
+        rest = renamed.words(command, common.with_modules_named(words[1:]))
         code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
         return code
     except (UserError, ValueError, ImportError, OSError, RuntimeError, MemoryError) as error:
@@ -135,6 +135,7 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "hadamard COMMAND --help explains a command's options.",
+            "hadamard COMMAND --help explains a command's options. Every command also takes",
+            "--import MODULE, a module of yours that registers environments (gym/MODULE:ID).",
         ]
     )
