@@ -138,7 +138,7 @@ def make_agent(
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     env = environments.spec
     if env.actions != module.ACTIONS:
-        names = discover.names(ALGORITHMS)
+        names = discover.names(ALGORITHMS, installed=False)
         actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
         suitable = [name for name in names if actions[name] == env.actions]
         raise ValueError(
