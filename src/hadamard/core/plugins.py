@@ -31,7 +31,8 @@ from pathlib import Path
 from types import ModuleType
 
 from hadamard.core import builtin
-from hadamard.core.contracts import CONTRACTS, RESERVED, PluginError, check, package_of
+from hadamard.core.contracts import CONTRACTS, RESERVED, check, package_of
+from hadamard.core.contracts import PluginError as PluginError
 
 MOST_BYTES = 2**20
 """Bytes that a plugin's file has at most."""
