@@ -213,14 +213,15 @@ def _read(path: Path, name: str) -> bytes:
     try:
         # O_NONBLOCK: opening a pipe would wait for a writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise PluginError(f"the plugin {name} is not a file: name a file of Python code")
-            content = file.read(MOST_BYTES + 1)
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(MOST_BYTES + 1) if is_file else b""
     except FileNotFoundError:
         raise PluginError(f"the plugin {name} is missing: there is no such file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise PluginError(f"the plugin {name} cannot be read: {reason}") from None
+    if not is_file:
+        raise PluginError(f"the plugin {name} is not a file: name a file of Python code")
     if path.suffix != ".py" or not path.stem.isidentifier() or path.stem.startswith("_"):
         raise PluginError(
             f"the plugin {name} needs another name: its file's name, letters, digits and _ before "
@@ -239,11 +240,16 @@ def _load(path: Path, content: bytes, module: ModuleType | None) -> Plugin:
     for other in others:
         if other.file is not None and other.file.stem == path.stem:
             raise PluginError(f"two plugins are called {path.stem}: {other.file} and {path}")
-    if module is None:
-        module = _executed(content, path)
-    package = package_of(module, path)
-    plugin = Plugin(package, name_of(package, path.stem), path, content=content, loaded=module)
-    _refuse_taken(plugin)
+    own = module is not None
+    module = module or _executed(content, path)
+    try:
+        package = package_of(module, path)
+        plugin = Plugin(package, name_of(package, path.stem), path, content=content, loaded=module)
+        _refuse_taken(plugin)
+    except PluginError:
+        if not own:
+            del sys.modules[module.__name__]
+        raise
     if earlier is not None:
         del _loaded[earlier.package, earlier.name]
     _loaded[package, plugin.name] = plugin
