@@ -33,10 +33,8 @@ def main(words: list[str]) -> int:
         print(f"{suite}: {suites[suite]}")
         installed = [p for p in plugins.called("hadamard.envs", suite.replace("-", "_")) if p.entry]
         if installed and not request.suites:
-            print(
-                f"  of the package {installed[0].release}; `hadamard envs {suite}` lists its tasks"
-            )
-            print()
+            package = installed[0].release
+            print(f"  of the package {package}: `hadamard envs {suite}` lists its tasks\n")
             continue
         trouble = envs.trouble(suite)
         if trouble is not None:
