@@ -90,20 +90,20 @@ class Plugin:
                     f"{self.place} is no module: the entry point {self.name} must name one"
                 )
             try:
-                self.loaded = importlib.import_module(self.entry.module)
+                module = importlib.import_module(self.entry.module)
             except (Exception, SystemExit) as error:
                 raise PluginError(
                     f"{self.place} fails on import, {_cause(error, self.file)}"
                 ) from error
-            check(self.loaded, self.package, self.place)
+            check(module, self.package, self.place)
+            self.loaded = module
         return self.loaded
 
     def summary(self) -> str:
         """Return its one-line description, without importing it."""
         if self.loaded is not None:
-            layer = self.package == "hadamard.layers"
-            text = (layer and getattr(self.loaded, "build").__doc__) or self.loaded.__doc__ or ""  # noqa: B009
-            return str(text).strip().partition("\n")[0]
+            described = self.loaded.build if self.package == "hadamard.layers" else self.loaded
+            return (described.__doc__ or "").strip().partition("\n")[0]
         try:
             return builtin.summary(self.file, self.package) if self.file is not None else ""
         except (OSError, ValueError, SyntaxError):
@@ -240,14 +240,14 @@ def _load(path: Path, content: bytes, module: ModuleType | None) -> Plugin:
     for other in others:
         if other.file is not None and other.file.stem == path.stem:
             raise PluginError(f"two plugins are called {path.stem}: {other.file} and {path}")
-    own = module is not None
+    given = module is not None
     module = module or _executed(content, path)
     try:
         package = package_of(module, path)
         plugin = Plugin(package, name_of(package, path.stem), path, content=content, loaded=module)
         _refuse_taken(plugin)
     except PluginError:
-        if not own:
+        if not given:
             del sys.modules[module.__name__]
         raise
     if earlier is not None:
@@ -302,11 +302,10 @@ def _refuse_taken(plugin: Plugin) -> None:
         raise PluginError(
             f"the plugin {plugin.file} needs another name: {plugin.name} is a setting of every run"
         )
-    name = plugin.name.lower() if plugin.package == "hadamard.envs" else plugin.name
-    places = (
-        [str(builtin.file_of(plugin.package, name))] if builtin.has(plugin.package, name) else []
-    )
-    places += [other.place for other in _installed().get(plugin.package, {}).get(plugin.name, ())]
+    installed = _installed().get(plugin.package, {}).get(plugin.name, [])
+    places = [other.place for other in installed]
+    if builtin.has(plugin.package, plugin.name):
+        places.insert(0, str(builtin.file_of(plugin.package, plugin.name)))
     if places:
         raise PluginError(
             f"the {kind} {plugin.name} is there already: {places[0]} and {plugin.file}; give your "
