@@ -40,6 +40,17 @@ def test_the_overview_names_every_command(command: Command) -> None:
         (["analyze", "nowhere"], "nowhere is not a run"),
         (["train", "pqn", "--algo.epochs", "1000000000"], "--algo.epochs must be at most 10,000"),
         (["train", "ppo", "--algo.epochs", "10001"], "--algo.epochs must be at most 10,000, got"),
+        (["train", "mrq", "--algo.target-period", "1000000000"], "--algo.target-period must be at"),
+        (["train", "mrq", "--algo.value-horizon", "1000000000"], "--algo.value-horizon must be at"),
+        (["train", "mrq", "--algo.encoder-horizon", "1001"], "--algo.encoder-horizon must be at"),
+        (
+            ["train", "simbav2", "--algo.updates-per-step", "10001"],
+            "per-step must be at most 10,000",
+        ),
+        (
+            ["train", "dqn", "--train.threads", "1000000000"],
+            "--train.threads must be at most 1,024",
+        ),
         (["envs", "minatr"], "unknown suite 'minatr'; did you mean 'minatar'"),
         (["algos", ""], "`hadamard algos` takes no options but --plugin, got ''"),
         (["report", ""], "--runs is empty: name a file or a folder"),

@@ -159,10 +159,11 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_file_is_refused_by_its_fault(name: str, tmp_path: Path) -> None:
     text, message = WRONG[name]
+    before = sys.modules.get(module := f"hadamard_plugin_{Path(name).stem}")
     with pytest.raises(PluginError, match=message) as refused:
         load_plugin(file(tmp_path, name, text))
     assert str(tmp_path / name) in str(refused.value)
-    assert f"hadamard_plugin_{Path(name).stem}" not in sys.modules
+    assert sys.modules.get(module) is before
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

@@ -240,15 +240,17 @@ def _load(path: Path, content: bytes, module: ModuleType | None) -> Plugin:
     for other in others:
         if other.file is not None and other.file.stem == path.stem:
             raise PluginError(f"two plugins are called {path.stem}: {other.file} and {path}")
-    given = module is not None
-    module = module or _executed(content, path)
+    module_name = f"hadamard_plugin_{path.stem}"
+    before = sys.modules.pop(module_name, None)
     try:
+        module = module or _executed(content, path, module_name)
         package = package_of(module, path)
         plugin = Plugin(package, name_of(package, path.stem), path, content=content, loaded=module)
         _refuse_taken(plugin)
-    except PluginError:
-        if not given:
-            del sys.modules[module.__name__]
+    except BaseException:
+        sys.modules.pop(module_name, None)
+        if before is not None:
+            sys.modules[module_name] = before
         raise
     if earlier is not None:
         del _loaded[earlier.package, earlier.name]
@@ -256,7 +258,7 @@ def _load(path: Path, content: bytes, module: ModuleType | None) -> Plugin:
     return plugin
 
 
-def _executed(content: bytes, path: Path) -> ModuleType:
+def _executed(content: bytes, path: Path, name: str) -> ModuleType:
     """Run a file's code as a module."""
     try:
         source = importlib.util.decode_source(content)
@@ -267,21 +269,15 @@ def _executed(content: bytes, path: Path) -> ModuleType:
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise PluginError(f"the plugin {path} is not Python: {error}") from None
-    module = ModuleType(f"hadamard_plugin_{path.stem}")
+    module = ModuleType(name)
     module.__file__ = str(path)
-    before = sys.modules.get(module.__name__)
-    sys.modules[module.__name__] = module
+    sys.modules[name] = module
     # Tracebacks and help texts show the text that runs, also where the file has changed since or
     # is on another machine.
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     try:
         exec(code, module.__dict__)
-    except BaseException as error:
-        del sys.modules[module.__name__]
-        if before is not None:
-            sys.modules[module.__name__] = before
-        if not isinstance(error, Exception | SystemExit):
-            raise
+    except (Exception, SystemExit) as error:
         raise PluginError(f"the plugin {path} fails on import, {_cause(error, path)}") from error
     return module
 

@@ -42,7 +42,7 @@ from hadamard.core import discover
 from hadamard.core.cores import usable_cores
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
-from hadamard.envs.common import environment_seeds
+from hadamard.envs.common import EnvironmentFailure, environment_seeds
 from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
@@ -179,6 +179,7 @@ def make(
     atari_reset: str = "cleanrl",
     workers: int | None = 0,
     groups: int = 1,
+    failures: dict[int, EnvironmentFailure] | None = None,
 ) -> Envs:
     """Make a batch of environments by name.
 
@@ -196,6 +197,9 @@ def make(
         workers: Spread the environments over this many processes; 0 keeps them in this process,
             None uses ``automatic_workers``.
         groups: Make a ``GroupedEnvs`` of this many groups, which can be stepped separately.
+        failures: Where failures of worker processes are put, by environment, so that the others
+            go on; for one group, whose environments then need not wait for each other (see
+            ``fleet_workers``). By default the first failure is raised.
     """
     suite, task = _resolve(name)
     name, module = f"{suite}/{task}", _import_suite(suite)
@@ -207,7 +211,7 @@ def make(
     options = _options_of(module, training=training, atari_reset=atari_reset)
     if groups != 1:
         return _make_groups(name, seed, num_envs, device, groups, workers, options)
-    return _make_batch(name, seed, num_envs, device, workers, options)
+    return _make_batch(name, seed, num_envs, device, workers, options, failures=failures)
 
 
 def plays_on_device(name: str) -> bool:
@@ -230,6 +234,7 @@ def _make_batch(
     workers: int,
     options: Mapping[str, Any],
     first: int = 0,
+    failures: dict[int, EnvironmentFailure] | None = None,
 ) -> Envs:
     """Make one batch that is checked; ``first`` is the number of its first environment."""
     suite, _, task = name.partition("/")
@@ -237,13 +242,23 @@ def _make_batch(
     if not workers:
         envs: Envs = module.make(task, seed, num_envs, device, **options)
         return CheckedEnvs(envs, _label(name, options), first)
+    from hadamard.envs.fleet_workers import FleetWorkers
     from hadamard.envs.workers import WorkerEnvs
 
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
-    envs = WorkerEnvs(
-        name, seed, num_envs, device, workers=workers, options=options, preload=preload, first=first
+    kind = WorkerEnvs if failures is None else FleetWorkers
+    envs = kind(
+        name,
+        seed,
+        num_envs,
+        device,
+        workers=workers,
+        options=options,
+        preload=preload,
+        first=first,
+        failures=failures,
     )
     if hasattr(module, "assemble"):
         envs = module.assemble(envs, device, **options)

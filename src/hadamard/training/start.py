@@ -78,7 +78,7 @@ def train_together(
     Each gives the same results as alone: while the environments of one play, the others act and
     learn. On a GPU their work overlaps.
     """
-    specs = [fleet.resolved(algorithm, with_remedy_defaults(spec)) for spec in specs]
+    specs = fleet.resolved_together(algorithm, [with_remedy_defaults(spec) for spec in specs])
     specs = [
         replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
     ]
@@ -112,10 +112,14 @@ def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) 
 
 @contextmanager
 def new_trainer(
-    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+    algorithm: str,
+    spec: RunSpec[Any],
+    progress: Callable[..., Progress] = make_progress,
+    *,
+    together: bool = False,
 ) -> Iterator[Trainer]:
-    """Make a new run, to be trained with `fit`."""
-    spec = fleet.resolved(algorithm, with_remedy_defaults(spec))
+    """Make a new run, to be trained with `fit`; ``together`` with others of its shape."""
+    spec = fleet.resolved(algorithm, with_remedy_defaults(spec), together=together)
     with ExitStack() as stack:
         setup = stack.enter_context(closing(Setup(algorithm, spec)))
         yield _created(setup, progress, stack)

@@ -124,7 +124,7 @@ class Part:
 
     def __init__(self, runs: Mapping[Path, Job], all_runs: Mapping[Path, Job]) -> None:
         self.runs = runs
-        self.first = next(iter(all_runs))
+        self.first, self.together = next(iter(all_runs)), len(all_runs) > 1
         """The run whose log this process writes to."""
         self.ended: list[Path] = []
         """Runs that are finished or given up."""
@@ -176,7 +176,9 @@ class Part:
                 wrong = permanent if started else (*permanent, *settings)
                 try:
                     require_folder(path)
-                    trainers[path] = stack.enter_context(_trainer(path, job, progress))
+                    trainers[path] = stack.enter_context(
+                        _trainer(path, job, progress, self.together)
+                    )
                 except InUse as error:
                     self._log(path, f"{error}. The others are trained first")
                 except wrong as error:
@@ -221,14 +223,13 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
     """Return as many of the runs as fit into memory at once, if they are a fleet."""
     if len(runs) == 1:
         return runs
-    from hadamard import envs
     from hadamard.core.machine import choose_device
-    from hadamard.training import memory
+    from hadamard.training import fleet, memory
 
     specs = [_with_algorithm_settings(job) for job in runs.values()]
     try:
         device = choose_device(specs[0].device)
-        env = envs.make_on_device(specs[0].env, 0, 1, device).spec
+        env = fleet.env_spec(specs[0].env)
     except ValueError:  # wrong settings, which every run reports
         return runs
     count = memory.fitting(specs, device, env)
@@ -238,13 +239,14 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
 
 
 def _trainer(
-    path: Path, job: Job, progress: Callable[..., Progress]
+    path: Path, job: Job, progress: Callable[..., Progress], together: bool
 ) -> AbstractContextManager[Trainer]:
     """Return what opens the run in a folder, or makes a new one."""
     from hadamard.training import start
 
     if not _has_config(path):
-        return start.new_trainer(job.algorithm, _with_algorithm_settings(job), progress)
+        spec = _with_algorithm_settings(job)
+        return start.new_trainer(job.algorithm, spec, progress, together=together)
     # A run that is already past its new end is closed at its present step.
     until = job.spec.train.until
     until = until and max(until, start.trained_steps(Run(path)))
