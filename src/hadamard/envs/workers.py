@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hadamard.core import plugins
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs import worker_process
 from hadamard.envs.common import (
@@ -104,12 +105,15 @@ class WorkerEnvs:
         self._finalizer = weakref.finalize(self, _kill, self._processes, self._pipes)
         context = _context(preload)
         seeds = environment_seeds(seed, num_envs)
+        suite = plugins.name_of("hadamard.envs", name.partition("/")[0])
+        plugin = plugins.to_text("hadamard.envs", suite)
         for part in self._parts:
             pipe, worker_pipe = context.Pipe()
             # The server process keeps the environment variables it was started with.
             variables = dict(os.environ)
             numbers = part, first + part.start
-            arguments = (worker_pipe, name, seeds[part], *numbers, dict(options or {}), variables)
+            settings = (*numbers, dict(options or {}), variables, plugin)
+            arguments = (worker_pipe, name, seeds[part], *settings)
             process = context.Process(target=worker_process.run, args=arguments, daemon=True)
             process.start()
             # If another process held the worker's end, its death would not close the pipe.

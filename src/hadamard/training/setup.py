@@ -143,7 +143,7 @@ def make_agent(
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     env = environments.spec
     if env.actions not in module.ACTIONS:
-        names = discover.names(ALGORITHMS)
+        names = discover.names(ALGORITHMS, installed=False)
         actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
         suitable = [name for name in names if env.actions in actions[name]]
         raise ValueError(

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hadamard.core import plugins
 from hadamard.core.config import RunSpec, from_dict
 from hadamard.core.files import is_file, require_folder
 from hadamard.core.run import InUse, Run, RunError
@@ -42,15 +43,22 @@ FAILED = 1
 """Exit code of a run that failed and may succeed at the next attempt."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Train the runs of some jobs unless they are finished; returns the exit code."""
+def main(arguments: Sequence[str], read_plugins: Callable[[], str] = str) -> int:
+    """Train the runs of some jobs unless they are finished; returns the exit code.
+
+    ``read_plugins`` returns the plugins that the launcher sent, as text.
+    """
     pairs = zip(arguments[0::2], arguments[1::2], strict=False)  # the last word is the launcher
     jobs = {Path(folder): job_from_text(text) for folder, text in pairs}
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning, which the supervisor handles
     with stop_at_once():
         remaining = dict(jobs)
         try:
+            plugins.load_text(read_plugins())
             code = _train_all(jobs, remaining)
+        except plugins.PluginError as error:
+            print(f"hadamard: {error}", flush=True)
+            code = PERMANENT
         except Stopped:
             code = INTERRUPTED
         if code == INTERRUPTED:
@@ -253,9 +261,9 @@ def _with_algorithm_settings(job: Job) -> RunSpec[Any]:
     """Return a job's settings, the algorithm's own as an instance of its Config."""
     from hadamard.core import discover
 
-    module = discover.find("hadamard.algos", job.algorithm, "algorithm")
+    module = discover.find(discover.ALGORITHMS, job.algorithm, "algorithm")
     return replace(job.spec, algo=from_dict(module.Config, job.spec.algo, "spec.algo"))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], sys.stdin.read))
