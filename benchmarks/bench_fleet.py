@@ -1,12 +1,13 @@
 """Whole training of fleets beside processes that train one run each, on one GPU.
 
     python benchmarks/bench_fleet.py [--env minatar/breakout] [--seconds 4] [--processes 12]
-        [--cases pqn:ReLU:32 dqn:ReLU:128 ...]
+        [--cases pqn:ReLU:32 dqn:ReLU:128 ...] [--purejaxql CHECKOUT]
 
 All are set up first, side by side, each in a process of its own; then one after the other is
 measured while the rest waits. Steps per second are those of all runs together: acting, games,
 learning, records and diagnoses of the fleets; the single runs are measured without diagnoses. A
-case is ALGORITHM:VARIANT:RUNS; the variants are those of ``hadamard bench``.
+case is ALGORITHM:VARIANT:RUNS; the variants are those of ``hadamard bench``. With ``--purejaxql``
+its PQN trains as many seeds beside every fleet of PQN with ReLU (see ``purejaxql.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import subprocess
+import sys
 import tempfile
 from contextlib import closing
 from multiprocessing.connection import Connection
@@ -67,6 +70,33 @@ def work(case: Case, env: str, seconds: float, device: str, pipe: Connection) ->
             pipe.recv()
 
 
+class Peer:
+    """A process of purejaxql that trains as many seeds."""
+
+    def __init__(self, checkout: Path, env: str, seeds: int) -> None:
+        game = env.partition("/")[2].replace("_", " ").title().replace(" ", "")
+        script = Path(__file__).with_name("purejaxql.py")
+        words = [sys.executable, script, checkout, "--seeds", seeds, "--game", game, "--wait"]
+        self.process = subprocess.Popen(
+            list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def number_after(self, word: str) -> float:
+        """Wait for a line that begins with a word, and return the number that follows."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return float(line.removeprefix(word))
+        sys.exit(f"purejaxql ended with exit code {self.process.wait()} and no {word}")
+
+    def rate(self) -> float:
+        """Measure, and return the steps per second of all seeds together."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.number_after("SPS:")
+
+
 class Worker:
     """A process that measures a case."""
 
@@ -93,6 +123,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--processes", type=int, default=12, help="single runs; 0: none")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--purejaxql", type=Path, help="its checkout, to be measured beside")
     parser.add_argument("--cases", nargs="*", default=CASES, metavar="ALGORITHM:VARIANT:RUNS")
     options = parser.parse_args()
     cases = [Case.parse(text) for text in options.cases]
@@ -101,7 +132,13 @@ def main() -> None:
     if options.processes:
         for case in {case._replace(runs=0): None for case in cases if case.variant == "ReLU"}:
             groups[case] = [Worker(case, *setting) for _ in range(options.processes)]
+    peers = {
+        case: Peer(options.purejaxql, options.env, case.runs)
+        for case in cases
+        if options.purejaxql and (case.algorithm, case.variant) == ("pqn", "ReLU")
+    }
     setups = {case: [w.receive() for w in workers] for case, workers in groups.items()}
+    peer_setups = {case: peer.number_after("READY") for case, peer in peers.items()}
     print(f"{options.env}, {machine()}, seeds from 0")
     print(f"{'':<26}{'steps/s':>12}{'to processes':>14}{'set-up':>8}   parts")
     baseline: dict[str, float] = {}
@@ -124,6 +161,13 @@ def main() -> None:
         for worker in workers:
             worker.pipe.send("end")
             worker.process.join()
+        if case in peers:
+            theirs = peers[case].rate()
+            label = f"purejaxql, {case.runs} seeds"
+            print(
+                f"{label:<26}{theirs:>12,.0f}{'':>14}{peer_setups[case]:>7.0f}s   "
+                f"the fleet is {rate / theirs:.2f}x"
+            )
 
 
 if __name__ == "__main__":

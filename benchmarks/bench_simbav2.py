@@ -17,9 +17,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hadamard import envs
 from hadamard.algos.simbav2 import SimbaV2
@@ -27,6 +29,7 @@ from hadamard.core.config import overridden
 from hadamard.core.machine import choose_device
 from hadamard.core.types import EnvSpec, Step
 from hadamard.training import start
+from hadamard.training.fleet.soft_actor_critic import SoftActorCritic
 from timing import in_turns, machine, seconds_of
 
 SHAPES = EnvSpec((51,), torch.float32, action_size=19, max_steps=500)
@@ -148,6 +151,30 @@ def together(seeds: int, device: torch.device, alone: float) -> None:
     print(f"\n{seeds} learners at once: {total:,.0f} updates/s in all, {total / alone:.2f} x one")
 
 
+def fleets(device: torch.device, counts: list[int], form: str) -> None:
+    """Print the speed of several runs' stacked updates, and of rounds without environments."""
+    torch.set_float32_matmul_precision("high")
+    repeats = 50 if device.type == "cuda" else 1
+    print(f"\n{'fleet of ' + form:<18}{'ms an update':>14}{'updates/s':>12}{'ms a round':>12}")
+    agents = [full_agent(device, **FORMS[form], seed=seed) for seed in range(max(counts))]
+    for count in counts:
+        train = start.default_spec("simbav2", "humanoid/h1-walk").train
+        fleet = SoftActorCritic(agents[:count], range(count), train)
+        number = torch.tensor([10])
+        each = seconds_of(partial(fleet._learn, number), repeats, device) / 2
+        fleet.steps = fleet.config.learning_starts
+        obs, flags = torch.randn(count, 1, 51, device=device), torch.zeros(count, dtype=torch.bool)
+        step = Step(obs.flatten(0, 1), torch.rand(count), flags, flags)
+
+        def play_round(
+            fleet: SoftActorCritic = fleet, obs: Tensor = obs, step: Step = step
+        ) -> None:
+            fleet.observe(obs, fleet.act(obs, fleet.config.learning_starts), step)
+
+        whole = seconds_of(play_round, repeats, device)
+        print(f"{count:<18}{1e3 * each:>14.3f}{count / each:>12,.0f}{1e3 * whole:>12.2f}")
+
+
 def public(folder: str) -> float:
     """Return the updates per second of the published code, loop and all."""
     sys.path.insert(0, folder)
@@ -250,6 +277,8 @@ def main() -> None:
     parser.add_argument("--env", help="also time whole interactions here")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each whole training")
     parser.add_argument("--seeds", type=int, default=0, help="also run so many learners at once")
+    parser.add_argument("--runs", nargs="*", type=int, default=[], help="also time such fleets")
+    parser.add_argument("--form", choices=FORMS, default="plain", help="of the fleets")
     parser.add_argument("--public", help="a checkout of the published JAX code, to time beside")
     parser.add_argument(
         "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32'"
@@ -263,6 +292,8 @@ def main() -> None:
         published = public(options.public)
         print(f"\npublished JAX code: {published:,.0f} updates/s")
         print(f"ours ({form}): {rate:,.0f} updates/s, {rate / published:.1f} x")
+    if options.runs:
+        fleets(device, options.runs, options.form)
     if options.seeds:
         together(options.seeds, device, rate)
     if options.env:

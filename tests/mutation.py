@@ -38,6 +38,7 @@ from tests.support.paths import ROOT, SHARED
 TESTS = ["tests/learning", "tests/core", "tests/health", "tests/report"]
 TESTS += [f"src/hadamard/{name}" for name in ("learning", "core", "health", "report")]
 TESTS += ["tests/cli/test_analyze.py", "tests/training/test_health_stream.py"]
+TESTS += ["tests/training/test_hostile_folders.py", "tests/training/test_start.py"]
 SLOW = ["tests/report/pages/test_full_report_browser.py"]
 IMPORTED_ONCE = ("torch", "scipy.stats", "hypothesis", "safetensors.torch", "tyro", "rich.console")
 IMPORTED_ONCE += ("matplotlib.figure", "gymnasium", "pytest_cov.plugin")

@@ -63,7 +63,7 @@ def test_at_import_only_the_core_is_needed(path: Path) -> None:
 
 # Whatever a room may import of the house; text needs nothing and everyone may use it.
 MAY_IMPORT = {
-    "layers": ("compute.kernels", "modules"),
+    "layers": ("compute.kernels", "core.discover", "modules"),
     "health": ("theory", "report", "modules"),
     "theory": (),
     "modules": (),
@@ -75,7 +75,7 @@ MAY_IMPORT = {
     "nets": ("core", "compute", "learning", "layers"),
     "plasticity": ("core", "compute", "nets"),
     "algos": ("core", "compute", "learning", "nets"),
-    "envs": ("core.cores", "core.counter", "core.discover", "core.types"),
+    "envs": ("core.cores", "core.counter", "core.discover", "core.plugins", "core.types"),
     "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hadamard.core.plugins import load_plugin as load_plugin
     from hadamard.health import Diagnosis as Diagnosis
     from hadamard.health import Monitor as Monitor
     from hadamard.health import diagnose as diagnose
@@ -29,6 +30,7 @@ _MODULE_OF = {
     "Monitor": "hadamard.health",
     "diagnose": "hadamard.health",
     "hadamardize": "hadamard.layers",
+    "load_plugin": "hadamard.core.plugins",
     "mark": "hadamard.health",
 }
 __all__ = [*_MODULE_OF, "__version__"]

@@ -74,3 +74,16 @@ def test_moments_of_another_form_are_refused(wrong: Any) -> None:
     state["state"][0]["exp_avg"] = wrong
     with pytest.raises(ValueError, match=r"exp_avg must be a number or of \(3,\)"):
         part.load_state_dict(state)
+
+
+@pytest.mark.parametrize("missing", ["betas", "eps", "weight_decay", "lr"])
+def test_a_setting_that_was_not_saved_is_the_optimizers_own(missing: str) -> None:
+    weights = nn.Parameter(torch.ones(3))
+    optimizer = Adam([weights], 0.1, betas=(0.8, 0.9))
+    part = optimizers.OptimizerState(optimizer)
+    state = part.state_dict()
+    del state["param_groups"][0][missing]
+    part.load_state_dict(state)
+    weights.grad = torch.ones(3)
+    optimizer.step()
+    assert weights.tolist() == pytest.approx([0.9] * 3)  # Adam's first step is the learning rate

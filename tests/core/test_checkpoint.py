@@ -203,6 +203,15 @@ def test_a_manifest_that_lists_other_files_is_refused(
         checkpoint.load(tmp_path, {"part": Holder()})
 
 
+def test_a_checkpoint_under_another_steps_name_is_refused(tmp_path: Path) -> None:
+    """Its files are whole, but the run would go on at another step than the folder says."""
+    _, older = three_saves(tmp_path)
+    older.rename(tmp_path / "step-000000000009")
+    step, (trouble,) = checkpoint.load(tmp_path, {"part": Holder()})
+    assert step == 3
+    assert "step-000000000009 is damaged: its state is of step 2" in trouble
+
+
 def test_nothing_to_load_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(CheckpointError, match="there is no checkpoint in"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hadamard.compute import draws
-from hadamard.core.counter import permutations, philox, uniforms
+from hadamard.core.counter import normals, normals_from, permutations, philox, uniforms
 
 # The known answers of Philox4x32-10 that Random123, its authors' library, publishes.
 KNOWN = [
@@ -102,6 +102,44 @@ def test_numbers_are_uniform() -> None:
 
 def test_the_kernels_form_is_the_same_on_a_cpu() -> None:
     assert torch.equal(draws.uniforms(SEEDS, STEPS[:4], 5, 9), uniforms(SEEDS, STEPS[:4], 5, 9))
+    assert torch.equal(draws.normals(SEEDS, STEPS[:4], 5, 9), normals(SEEDS, STEPS[:4], 5, 9))
+
+
+def test_numbers_are_normal() -> None:
+    numbers = normals(torch.tensor([11]), torch.tensor([5]), 50_000, 8).double().flatten()
+    count = len(numbers)
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3), (6, 15)):
+        powers = numbers**power
+        assert abs(powers.mean() - moment) < 4 * powers.std() / math.sqrt(count), power
+    # Their places in the normal distribution are uniform.
+    occupied = torch.histc(torch.special.ndtr(numbers), 100, 0, 1)
+    chi_square = ((occupied - count / 100) ** 2 / (count / 100)).sum()
+    assert 40 < chi_square < 180
+    # The two numbers of a pair, and neighboring rows, are independent.
+    grid = numbers.view(-1, 8)
+    for first, second in ((grid[:, ::2], grid[:, 1::2]), (grid[1:], grid[:-1])):
+        for f in (torch.abs, torch.clone):
+            correlation = torch.corrcoef(torch.stack([f(first).flatten(), f(second).flatten()]))
+            assert abs(correlation[0, 1]) < 4 / math.sqrt(first.numel())
+
+
+def test_a_normal_number_is_a_function_of_seed_step_row_and_lane() -> None:
+    numbers = normals(SEEDS[:, None], STEPS, 3, 5)
+    assert numbers.shape == (len(SEEDS), len(STEPS), 3, 5)
+    assert numbers.dtype == torch.float32
+    assert torch.equal(numbers[..., :2, :3], normals(SEEDS[:, None], STEPS, 2, 3))
+    first, second = reference(7, 2**32, 2, 2), reference(7, 2**32, 2, 3)
+    length = math.sqrt(-2 * math.log(1 - first))
+    expected = [length * f(2 * math.pi * second) for f in (math.cos, math.sin)]
+    assert numbers[1, 3, 2, 2:4].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_extreme_uniform_numbers_give_finite_normal_ones() -> None:
+    last = 1 - 2.0**-24
+    numbers = normals_from(torch.tensor([[0.0, 0.0], [last, 0.0], [last, last]]))
+    assert numbers[0].tolist() == [0, 0]
+    assert numbers[1, 0].item() == pytest.approx(math.sqrt(48 * math.log(2)))
+    assert numbers.isfinite().all()
 
 
 @pytest.mark.parametrize("length", [1, 7, 4_096])

@@ -18,6 +18,7 @@ from hadamard.training.start import default_spec
 from tests.support.commands import Command
 from tests.support.pages import PAGES, blocks, inline_code, name
 from tests.support.paths import ROOT
+from tests.support.plugins import files_of
 
 # The changelog names settings that were renamed or removed.
 PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
@@ -49,6 +50,15 @@ def options(words: list[str]) -> set[str]:
 def script_options(path: Path) -> set[str]:
     """The options that a script declares."""
     return set(re.findall(r'"(--?[a-z-]+)"', path.read_text()))
+
+
+def own_options(page: Path) -> set[str]:
+    """The options of the remedies that a page shows."""
+    return {
+        f"--{file.removesuffix('.py')}.{field}".replace("_", "-")
+        for file, text in files_of(page).items()
+        for field in re.findall(r"^    (\w+): \w+ = ", text, re.M)
+    }
 
 
 def script(word: str) -> Path | None:
@@ -104,6 +114,7 @@ def test_commands_of_ours_have_these_options(page: Path, help_of: Help) -> None:
             if algorithm in ALGORITHMS:
                 known = help_of.of("train", algorithm)
                 known |= help_of.of("train") | {"--redo.tau", "--redo.period"}
+            known |= own_options(page)
         else:
             known = help_of.of(subject)
         before, _, after = " ".join(rest).partition(" -- ")
@@ -118,7 +129,8 @@ def test_options_named_alone_are_known(page: Path, help_of: Help) -> None:
     if not named:
         return
     overview = help_of.command("--help").out
-    known = help_of.training_options() | FOREIGN | set(re.findall(r"^(--[a-z]+)", overview, re.M))
+    known = help_of.training_options() | FOREIGN | own_options(page)
+    known |= set(re.findall(r"^(--[a-z]+)", overview, re.M))
     for subject in re.findall(r"^  (\w+)  ", overview, re.M):
         known |= help_of.of(subject)
     for folder in ("benchmarks", "examples"):

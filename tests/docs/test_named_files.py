@@ -10,6 +10,7 @@ import pytest
 import hadamard
 from tests.support.pages import DOCS, PAGES, name, table
 from tests.support.paths import ROOT
+from tests.support.plugins import files_of
 
 SOURCE = Path(hadamard.__file__).parent
 PATH = re.compile(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+(?:\.py)?|[a-z_0-9/]+\.py)`")
@@ -24,7 +25,8 @@ def in_code(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_named_are_there(page: Path) -> None:
-    for path in in_code(page) - {path for path in in_code(page) if path.endswith("/x.py")}:
+    own = {path for path in in_code(page) if path.endswith("/x.py")} | {*files_of(page)}
+    for path in in_code(page) - own:
         places = (ROOT / path, SOURCE / path, ROOT / "benchmarks" / path)
         assert any(place.exists() for place in places), f"{page.name} names {path}"
 

@@ -35,7 +35,7 @@ def test_snippets_run_and_print_what_is_shown(
     printed = ""
     for language, text in blocks(page):
         if language == "python":
-            exec(compile(text, f"{page.name} snippet", "exec"), namespace)
+            exec(compile(text, f"{page.name} snippet", "exec", dont_inherit=True), namespace)
             printed = capsys.readouterr().out
         elif language == "text":
             assert close(text, printed), f"{page.name} shows:\n{text}\nbut it prints:\n{printed}"

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from hadamard import envs as suites
+from hadamard.core.types import Episode, Step
 from hadamard.envs import make
+from hadamard.envs.groups import join_steps, split_step
 from tests.support.environments import check_parts, open_envs
 
 
@@ -32,3 +34,27 @@ def test_groups_are_limited_by_environments_and_workers() -> None:
             grouped.send(torch.zeros(3, dtype=torch.int64))
         assert grouped.step(torch.zeros(4, dtype=torch.int64)).reward.tolist() == [1.0] * 4
     assert not multiprocessing.active_children()
+
+
+def test_a_joined_step_is_divided_into_its_parts() -> None:
+    def step(*ended: int) -> Step:
+        flags = torch.zeros(2, dtype=torch.bool)
+        flags[list(ended)] = True
+        return Step(
+            obs=torch.rand(2, 3),
+            reward=torch.rand(2),
+            terminated=flags,
+            truncated=flags,
+            final_index=torch.tensor(ended) if ended else None,
+            final_obs=torch.rand(len(ended), 3) if ended else None,
+            any_truncated=bool(ended),
+            episodes=tuple(Episode(env, float(env), 7) for env in ended),
+        )
+
+    for parts in ([step(), step()], [step(1), step(), step(0, 1)], [step(0)]):
+        for part, expected in zip(split_step(join_steps(parts), len(parts)), parts, strict=True):
+            assert part.any_truncated == expected.any_truncated
+            assert part.episodes == expected.episodes
+            for name in ("obs", "reward", "terminated", "truncated", "final_index", "final_obs"):
+                ours, theirs = getattr(part, name), getattr(expected, name)
+                assert ours is theirs is None or torch.equal(ours, theirs)

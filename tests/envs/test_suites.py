@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from hadamard import envs as suites
+from hadamard.core import builtin
 from hadamard.envs import MissingExtra, make, minatar
 
 
@@ -86,7 +87,7 @@ def test_the_files_of_the_suites_are_parsed_once(monkeypatch: pytest.MonkeyPatch
     before, parsed = suites.suites(), []
     with monkeypatch.context() as patch:
         patch.setattr(
-            suites.ast, "parse", lambda *words: parsed.append(words) or ast.Module([], [])
+            builtin.ast, "parse", lambda *words: parsed.append(words) or ast.Module([], [])
         )
         again = suites.suites()
     assert (again, parsed) == (before, [])

@@ -22,6 +22,7 @@ from hadamard.envs.common import EnvironmentFailure
 from hadamard.envs.workers import WorkerEnvs
 from tests.support import broken_workers
 from tests.support.environments import check_parts, play
+from tests.support.resume import assert_same
 
 PATIENT = 600.0
 """Seconds after which a worker that should answer, however busy the machine is, counts as hung."""
@@ -92,6 +93,46 @@ def test_a_worker_that_dies_in_a_step_is_named(envs: WorkerEnvs) -> None:
     with pytest.raises(EnvironmentFailure, match="worker 1 .* died with exit code -9"):
         envs.receive()
     assert_closed(envs)
+
+
+@pytest.mark.skipif(bool(suites.missing("minatar")), reason="needs the minatar extra")
+@pytest.mark.parametrize("when", ["before", "in flight"])
+def test_other_workers_go_on_where_failures_are_collected(when: str) -> None:
+    failures: dict[int, EnvironmentFailure] = {}
+    whole = make("minatar/breakout", 3, 5)
+    envs = WorkerEnvs("minatar/breakout", 3, 5, workers=3, timeout=PATIENT, failures=failures)
+    for batch in (whole, envs):
+        batch.reset()
+    actions = torch.arange(5) % 3
+    for number in range(30):
+        if number == 10 and when == "before":
+            envs._processes[1].kill()
+            envs._processes[1].join()
+        if number == 10 and when == "in flight":
+            pid = envs._processes[1].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+        for batch in (whole, envs):
+            batch.send(actions)
+        envs._processes[1].kill() if number == 10 else None
+        expected, step = whole.receive(), envs.receive()
+        alive = [0, 1, 4] if number >= 10 else [*range(5)]
+        for name in ("obs", "reward", "terminated", "truncated"):
+            assert torch.equal(getattr(step, name)[alive], getattr(expected, name)[alive])
+        assert [e for e in expected.episodes if e.env in alive] == [*step.episodes]
+        if number >= 10:
+            assert sorted(failures) == [2, 3]
+            assert step.reward[2:4].tolist() == [0, 0]
+    assert "worker 1 (of 3; environments 2 to 3 of" in str(failures[2])
+    assert failures[2] is failures[3]
+    ours, theirs = envs.state_dict(), whole.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, values in theirs.items():
+        assert len(ours[name]) == 5
+        for env in (0, 1, 4):
+            assert_same(ours[name][env], values[env])
+    envs.close()
+    assert not multiprocessing.active_children()
 
 
 @every_call

@@ -84,3 +84,9 @@ def test_a_fleet_without_runs_is_refused(command: Command) -> None:
     result = command("bench", "--fleet", "--runs", "0", "--seconds", "1")
     assert result.code == 2
     assert "--runs must be numbers of at least 1, got 0" in result.err
+
+
+def test_environments_without_a_form_for_fleets_are_refused(command: Command) -> None:
+    result = command("bench", "--fleet", "--algorithms", "pqn", "--env", "probe/both")
+    assert (result.code, result.out) == (2, "")
+    assert "--fleet measures runs that can be trained together: probe/both is not" in result.err

@@ -192,6 +192,8 @@ READERS = {
     ".jsonl": ("resume", "pack", "page", "report", "sweep"),
 }
 """The commands that read a file, by its name or suffix."""
+_WEIGHTS = {"page": 1 / 6, "report": 1 / 6}
+"""How often a command is drawn beside others: these draw figures, which takes ten times as long."""
 
 
 @dataclass(frozen=True)
@@ -242,11 +244,16 @@ def targets(folder: Path) -> list[Target]:
     return found
 
 
-def cases(folder: Path) -> Iterator[Case]:
-    """Yield every case: hundreds of thousands for each algorithm."""
-    for target in targets(folder):
-        for reader in target.readers:
-            yield from (target.case(reader, how) for how in _damage(target))
+def cases(folder: Path, seed: int) -> Iterator[Case]:
+    """Yield every case in the order of a seed: hundreds of thousands for each algorithm."""
+    every = [
+        (target, reader, how)
+        for target in targets(folder)
+        for reader in target.readers
+        for how in _damage(target)
+    ]
+    random.Random(seed).shuffle(every)
+    yield from (target.case(reader, how) for target, reader, how in every)
 
 
 def sample(folder: Path, count: int, seed: int) -> list[Case]:
@@ -259,9 +266,10 @@ def sample(folder: Path, count: int, seed: int) -> list[Case]:
     chosen = []
     for number in range(count):
         target = chance.choice(by_kind[kinds[number % len(kinds)]])
-        chosen.append(
-            target.case(chance.choice(list(target.readers)), chance.choice(_damage(target)))
-        )
+        readers = list(target.readers)
+        weights = [_WEIGHTS.get(reader, 1.0) for reader in readers]
+        (reader,) = chance.choices(readers, weights)
+        chosen.append(target.case(reader, chance.choice(_damage(target))))
     return chosen
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import gc
+import inspect
 import io
 import json
 import os
@@ -31,6 +34,7 @@ from unittest import mock
 
 from hadamard import cli
 from hadamard.envs import probe
+from hadamard.envs.workers import WorkerEnvs
 from hadamard.experiments.sweep.queue import Queue
 from tests.support.folders import contents
 
@@ -43,13 +47,13 @@ MEMORY = 3 * 2**30
 TOGETHER = 500
 """Cases that are run in one process."""
 TRACEBACK, DIED, HUNG, STARTED = 70, 71, 72, 73
-"""Ends of a case that are no exit codes; the last one is fine: other processes would train."""
+"""Ends of a case that are no exit codes; the last one is fine: other processes would work."""
 PROCESSES = 32
 """Processes that a case may start."""
 
 
 class Started(BaseException):
-    """Runs would be trained in other processes."""
+    """Runs would be trained, or games played, in other processes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class Case:
     name: str
     words: tuple[str, ...]
     prepare: Callable[[Path], None] = lambda folder: None
-    """Puts what the command reads into the folder it runs in."""
+    """Puts what the command reads into the folder it runs in.
+
+    What it put there serves the next case with the same function, if nothing was changed.
+    """
     names: tuple[tuple[str, ...], ...] = ()
     """A refusal contains one of the words of each of these."""
     kept: str = ""
@@ -133,20 +140,33 @@ def _ends(lines: Any, receiver: socket.socket, pid: int, hangs: float) -> Iterat
 
 def _work(cases: Sequence[Case], folder: Path, sender: socket.socket) -> None:
     _restrict(folder)
+    prepared, listing = None, _listing(folder / "work")
     for case in cases:
         # Deep enough that ../.. is inside.
         place = folder / "work" / "here" / "run"
-        os.chdir(folder)
-        shutil.rmtree(folder / "work", ignore_errors=True)
-        place.mkdir(parents=True)
-        os.chdir(place)
-        case.prepare(place)
+        if case.prepare is not prepared or _listing(folder / "work") != listing:
+            os.chdir(folder)
+            shutil.rmtree(folder / "work", ignore_errors=True)
+            place.mkdir(parents=True)
+            os.chdir(place)
+            case.prepare(place)
+            prepared, listing = case.prepare, _listing(folder / "work")
         before, began = _kept(case, place), time.process_time()
         code, out, err = _ended(case)
         seconds, changed = time.process_time() - began, _kept(case, place) != before
         end = {"code": code, "out": out, "err": err, "seconds": seconds, "changed": changed}
         sender.sendall(json.dumps(end).encode() + b"\n")
     sender.sendall(b"{}\n")
+
+
+def _listing(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return what is below a folder, with what changes when it is written to."""
+    listing = {}
+    for parent, folders, names in os.walk(folder):
+        for path in (os.path.join(parent, name) for name in (*folders, *names)):
+            status = os.lstat(path)
+            listing[path] = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns)
+    return listing
 
 
 def _kept(case: Case, place: Path) -> dict[str, str]:
@@ -209,6 +229,12 @@ def _restrict(folder: Path) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Reading the help of every option again takes a third of a case's time, and so do processes
+    # that draw. What was imported is no garbage.
+    mock.patch.object(inspect, "findsource", functools.cache(inspect.findsource)).start()
+    mock.patch.object(os, "sched_getaffinity", return_value={0}).start()
+    gc.collect()
+    gc.freeze()
     # Nothing here must outlive a power failure.
     mock.patch.object(os, "fsync", return_value=None).start()
     receive = probe.ProbeEnvs.receive
@@ -221,10 +247,11 @@ def _restrict(folder: Path) -> None:
 
     mock.patch.object(probe.ProbeEnvs, "receive", receiving).start()
 
-    def started(self: Queue, view: Any) -> Any:
+    def started(*_: Any, **__: Any) -> Any:
         raise Started
 
     mock.patch.object(Queue, "run", started).start()
+    mock.patch.object(WorkerEnvs, "__init__", started).start()
     sys.addaudithook(_Guard(folder))
 
 

@@ -9,7 +9,7 @@ import contextlib
 import io
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -190,16 +190,17 @@ def commands() -> list[str]:
 
 def cases(runs: Path) -> list[Case]:
     """Return every case; ``runs`` holds the runs ``finished`` and ``interrupted``."""
+    prepare = partial(_prepare, runs)
     return [
-        *(Case(f"{base.name}: as it is", base.words, partial(_prepare, runs)) for base in bases()),
+        *(Case(f"{base.name}: as it is", base.words, prepare) for base in bases()),
         *(
             case
             for base in bases()
-            for case in (*_with_options(base, runs), *_with_words(base, runs))
+            for case in (*_with_options(base, prepare), *_with_words(base, prepare))
         ),
         *(Case(f"first word {value!r:.40}", (value,)) for value in VALUES),
         *(
-            Case(f"{name} {value!r:.40}", (name, value), partial(_prepare, runs))
+            Case(f"{name} {value!r:.40}", (name, value), prepare)
             for name in commands()
             for value in VALUES
             if (name, value) not in _LONG
@@ -207,8 +208,7 @@ def cases(runs: Path) -> list[Case]:
     ]
 
 
-def _with_options(base: Base, runs: Path) -> Iterator[Case]:
-    prepare = partial(_prepare, runs)
+def _with_options(base: Base, prepare: Callable[[Path], None]) -> Iterator[Case]:
     for option in options_of(base):
         name = _LONGER.get(option, option).lstrip("-")
         spellings = (option, name, name.replace("-", "_"), name.rpartition(".")[2])
@@ -221,7 +221,7 @@ def _with_options(base: Base, runs: Path) -> Iterator[Case]:
             yield Case(f"{base.name}: {option} {value!r:.40}", words, prepare, names)
 
 
-def _with_words(base: Base, runs: Path) -> Iterator[Case]:
+def _with_words(base: Base, prepare: Callable[[Path], None]) -> Iterator[Case]:
     for position in base.positions:
         for value in VALUES:
             if value == "/" and base.words[0] in ("report", "pack"):
@@ -231,7 +231,7 @@ def _with_words(base: Base, runs: Path) -> Iterator[Case]:
             yield Case(
                 f"{base.name}: word {position} {value!r:.40}",
                 tuple(words),
-                partial(_prepare, runs),
+                prepare,
             )
 
 

@@ -12,7 +12,7 @@ from hadamard.core.run import Run
 from tests.fuzz import fields, runs
 from tests.fuzz.test_options import assert_no_faults
 
-COUNT, SEED = 500, 1
+COUNT, SEED = 1_000, 1
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hadamard.cli import algos
 from tests.fuzz import isolated, judge, options, runs
 from tests.fuzz.isolated import DIED, HUNG, TRACEBACK, Case
 
-COUNT, SEED = 1_000, 1
+COUNT, SEED = 2_000, 1
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,28 @@ def test_hidden_bias_agrees_with_numbers_worked_out_by_hand() -> None:
     assert split.share == pytest.approx(7 / (7 + 0.75 + 0.75))
 
 
+def test_contributions_to_each_output_are_averages_over_samples_and_tokens() -> None:
+    layer = nn.Linear(2, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, -3.0]]))
+        layer.bias.copy_(torch.tensor([0.5, 0.0, -0.25]))
+    z = torch.tensor([[[1.0, 2.0], [-3.0, 2.0]], [[0.0, 2.0], [2.0, 2.0]]])  # two tokens each
+    split = hidden_bias(z, layer, torch.tensor([False, True]))
+    # The live neuron's magnitudes are 1, 3, 0 and 2; the dormant one is always 2.
+    assert split.live_contribution.tolist() == [1.5, 3.0, 0.0]
+    assert split.dormant_contribution.tolist() == [0.0, 2.0, 6.0]
+    assert split.bias_contribution.tolist() == [0.5, 0.0, 0.25]
+    assert split.effective_bias.tolist() == [0.5, 2.0, -6.25]
+    # In images the outputs are channels: here a convolution of one pixel with the same weights.
+    conv = nn.Conv2d(2, 3, 1)
+    with torch.no_grad():
+        conv.weight.copy_(layer.weight[:, :, None, None])
+        conv.bias.copy_(layer.bias)
+    split = hidden_bias(z.mT.unsqueeze(-1), conv, torch.tensor([False, True]))
+    assert split.live_contribution.tolist() == [1.5, 3.0, 0.0]
+    assert split.effective_bias.tolist() == [0.5, 2.0, -6.25]
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

@@ -33,6 +33,29 @@ def test_activation_functions_are_captured_too() -> None:
     assert report[1].effective_rank == effective_rank(z)
 
 
+def test_activation_functions_are_captured_beside_modules() -> None:
+    """A function inside an activation module is a part of it; one after the module is not."""
+
+    class Scaled(nn.Module):
+        dormancy_kind = "tanh"
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * torch.tanh(x)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.act, self.fc2 = nn.Linear(5, 8), Scaled(), nn.Linear(8, 7)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = F.relu(self.fc2(self.act(self.fc1(x))))
+            return torch.sigmoid(self.act(h))
+
+    report = diagnose(Net(), torch.randn(50, 5))
+    assert [layer.name for layer in report] == ["act", "fc2:relu", "act (call 2)", "act:sigmoid"]
+    assert [layer.readers for layer in report] == [("fc2",), (), (), ()]
+
+
 def test_only_marked_modules_are_measured_if_there_are_any() -> None:
     net = sick_network()
     net = nn.Sequential(mark(net[:2], kind="tanh"), net[2:])
@@ -135,6 +158,35 @@ def test_a_diagnosis_does_not_change_the_network() -> None:
         assert torch.equal(value, before[key]), key
     assert x.grad is None
     assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_operators_of_higher_order_are_run() -> None:
+    """Attention by a function of the scores, which torch does not run under every mode."""
+    attention = pytest.importorskip("torch.nn.attention.flex_attention")
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.head = nn.Linear(6, 8), nn.Linear(8, 2)
+
+        def attend(self, h: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(h, h, h)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.fc(x).view(1, 1, -1, 8)
+            return self.head(torch.tanh(self.attend(h)[0, 0]))
+
+    class Flexible(Plain):
+        def attend(self, h: Tensor) -> Tensor:
+            out: Tensor = attention.flex_attention(h, h, h)
+            return out
+
+    net, plain, x = Flexible(), Plain(), torch.randn(40, 6)
+    plain.load_state_dict(net.state_dict())
+    (layer,), (expected,) = diagnose(net, x), diagnose(plain, x)
+    assert layer.readers == ("head",)
+    assert layer.live_contribution == pytest.approx(expected.live_contribution, rel=1e-5)
 
 
 def test_hooks_and_modes_are_restored_after_an_exception() -> None:

@@ -90,8 +90,28 @@ def test_a_tensorboard_that_failed_is_closed(
     assert writer.all_writers is None  # closed
     messages = [str(warning.message) for warning in caught]
     assert messages[-1] == "TensorBoard is off from step 1: disk full"
+    assert caught[-1].filename == __file__  # of who trains
     assert messages[:-1] == ["TensorBoard's file may be incomplete: disk full"] * closing_fails
     assert monitor.step(torch.randn(20, 6)) is not None
+
+
+def test_a_tensorboard_that_cannot_be_closed_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    monitor = Monitor(sick_network(), every=1, path=None, tensorboard=tmp_path)
+    writer = monitor._writer
+    assert writer is not None
+    close = writer.close
+    monkeypatch.setattr(writer, "close", lambda: (close(), fail()))
+    with pytest.warns(UserWarning, match="file may be incomplete: disk full") as caught:
+        monitor.close()
+    assert caught[0].filename == __file__  # of who closes the monitor
+    monitor.close()
 
 
 def test_a_monitor_that_cannot_open_its_file_closes_tensorboard(

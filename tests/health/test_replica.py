@@ -124,6 +124,48 @@ def test_the_network_is_found_three_objects_deep() -> None:
         diagnose(agent, x, forward=Around(three))
 
 
+def test_an_object_in_the_network_leads_to_the_replica() -> None:
+    class Planner:
+        """No module, but it uses one."""
+
+        def __init__(self, layer: nn.Module) -> None:
+            self.layer = layer
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.drop, self.act = nn.Linear(6, 8), nn.Dropout(0.9), nn.Tanh()
+            self.planner = Planner(nn.Sequential(self.fc, self.drop, self.act))
+
+        def forward(self, x: Tensor) -> Tensor:
+            planned: Tensor = self.planner.layer(x)
+            return planned
+
+    class Direct(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            direct: Tensor = self.act(self.fc(x))
+            return direct
+
+    net, x = Net(), torch.randn(40, 6)
+    plain = Direct()
+    plain.load_state_dict(net.state_dict())
+    (layer,), (expected,) = diagnose(net, x), diagnose(plain, x)
+    assert layer.to_dict() == expected.to_dict()  # no dropout
+    assert net.planner.layer[0] is net.fc
+
+
+def test_a_forward_function_keeps_its_attributes() -> None:
+    agent, x = Agent(), torch.randn(40, 6)
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = agent(forward.scale * x)
+        return out
+
+    forward.scale = 0.0
+    report = diagnose(agent, x, forward=forward)
+    assert report.to_dict() == diagnose(agent, torch.zeros_like(x)).to_dict()
+
+
 def test_a_replica_shares_tensors_and_data_and_nothing_else() -> None:
     agent = Agent()
     agent.register_buffer("count", torch.zeros(()))

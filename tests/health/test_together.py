@@ -182,6 +182,23 @@ def test_little_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch, working_
         assert_same_health(ours, theirs)
 
 
+def test_as_many_networks_are_captured_as_fit_into_memory() -> None:
+    """4 MiB of representations on a CPU, 64 MiB on a device of another kind; at least one."""
+
+    def representations(mebibytes: float, device: str) -> list[capture.Representation]:
+        values = torch.zeros(2, int(mebibytes * 2**20) // 16, device=device)
+        return [capture.Representation(name, "tanh", values, values) for name in ("a", "b")]
+
+    for mebibytes, device, count in (
+        (1.0, "cpu", 4),
+        (1.3, "cpu", 3),
+        (8.0, "cpu", 1),
+        (1.0, "meta", 64),
+        (80.0, "meta", 1),
+    ):
+        assert measuring.group_size(representations(mebibytes, device)) == count
+
+
 def test_checks_of_convergence_may_be_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = torch.tanh(torch.randn(300, 40) * torch.logspace(-3, 0.5, 40))[None]
     often = kde.density_peaks(samples, [None])

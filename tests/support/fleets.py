@@ -64,8 +64,24 @@ OWN: dict[str, dict[str, Any]] = {
         "train.health_every": 250,
         "train.checkpoint_every": 210,
     },
+    "simbav2": {
+        "algo.num_envs": 2,
+        "algo.actor_width": 8,
+        "algo.critic_blocks": 1,
+        "algo.bins": 11,
+        "algo.batch_size": 8,
+        "algo.updates_per_step": 1,
+        "algo.learning_starts": 130,
+        "algo.learning_rate": 1e-3,
+        "algo.replay_capacity": 150,
+        "train.steps": 210,
+        "train.log_every": 50,
+        "train.health_every": 110,
+        "train.checkpoint_every": 60,
+    },
 }
-ALGORITHMS = tuple(OWN)
+ALGORITHMS = "dqn", "ppo", "pqn"
+"""Those that learn from games on the device."""
 BLOCK = 100
 """Steps of a block of runs with a replay: fewer than usual, so that short runs have several."""
 REDO = {"remedy": "redo", "redo.period": 5, "redo.tau": 0.9}

@@ -274,7 +274,7 @@ def without_loading(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--output", "film.avi"], "name a film .mp4 or .gif, got film.avi"),
+        (["--output", "film.avi"], "--output: name a film .mp4 or .gif, got film.avi"),
         (["--output", "film"], "name a film .mp4 or .gif, got film"),
         (["--output", "/nowhere/at/all/film.mp4"], "cannot be written: No such file or directory"),
         (["--output", "/dev/null/film.gif"], "cannot be written: Not a directory"),

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hadamard.core import files
 from hadamard.core.run import Run
 from tests.support.commands import Command, checkpoint_names, small
 from tests.support.folders import contents
@@ -267,6 +268,9 @@ def test_a_state_of_other_types_is_refused(
         (("loop", "scores"), ["x"]),
         (("loop", "facts"), {"dormant": []}),
         (("agent.optimizer", "param_groups", 0, "eps"), {}),
+        (("agent.replay", "ages", 0), "one"),
+        (("agent.replay", "ages"), []),
+        (("agent.replay", "pushed", 0), -1),
         (("agent.replay", "chunks", 0, "end"), ["x"]),
         (("agent.replay", "chunks", 0, "end"), {"__tensor__": "nowhere"}),
     ],
@@ -289,6 +293,56 @@ def test_values_that_are_used_later_are_checked_at_once(
     result = command("train", "--resume", run)
     assert (result.code, "Traceback" in result.err) == (0, False), result.err
     assert f"an older checkpoint is used: {path}" in result.err
+    equal(run)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ('{"step": 50, "score": "high"}', "score must be a number, got 'high'"),
+        ('{"step": true, "score": 1}', "step must be a number, got True"),
+        ("[50, 1]", "is damaged: it is no JSON object"),
+    ],
+)
+def test_scores_of_another_type_are_refused_by_file(
+    command: Command, run: Path, equal: Callable[[Path], None], row: str, words: str
+) -> None:
+    """Although the checkpoint vouches for them; one that does not is used."""
+    line = f"{row}\n".encode()
+    (run / "eval.jsonl").write_bytes(line)
+    older, newer = sorted((run / "checkpoints").glob("step-*"))
+
+    def vouch(path: Path) -> None:
+        manifest = json.loads((path / "manifest.json").read_text())
+        del manifest["checksum"]
+        manifest["streams"]["eval"] = [1, len(line), hashlib.sha256(line).hexdigest()]
+        checked = {**manifest, "checksum": files.checksum_of(manifest)}
+        (path / "manifest.json").write_text(json.dumps(checked))
+
+    vouch(newer)
+    copy = Path(shutil.copytree(run, run.with_name("copy")))
+    result = command("train", "--resume", copy)
+    assert (result.code, "Traceback" in result.err) == (0, False), result.err
+    assert f"{newer.name} cannot be continued from: " in result.err
+    assert words in result.err
+    assert (copy / "eval.jsonl").read_bytes() == b""  # a run of this kind plays no greedy games
+    (copy / "eval.jsonl").unlink()
+    equal(copy)
+    vouch(older)
+    refused(command, run, words)
+    assert f"{run / 'eval.jsonl'}" in command("train", "--resume", run).err
+
+
+def test_seconds_of_another_type_do_not_matter(
+    command: Command, run: Path, equal: Callable[[Path], None]
+) -> None:
+    path = run / "timing.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["seconds"] = []
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    result = command("train", "--resume", run)
+    assert (result.code, "Traceback" in result.err) == (0, False), result.err
+    assert "seconds must be a number, got []; timing goes on without it" in result.err
     equal(run)
 
 

@@ -38,6 +38,7 @@ TASKS = {"discrete": ("both", "image"), "continuous": ("track",)}
         ("mrq", {"--algo.hidden-width": HUGE}, "network"),
         ("simbav2", {"--algo.actor-width": HUGE}, "network"),
         ("simbav2", {"--algo.critic-blocks": HUGE}, "network"),
+        ("simbav2", {"--net.width": HUGE}, "network"),
         ("simbav2", {"--algo.bins": HUGE}, "network"),
         ("dqn", {"--train.health-samples": HUGE, "--train.health-every": HUGE}, "diagnosis"),
     ],

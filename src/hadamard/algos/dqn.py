@@ -132,7 +132,7 @@ class DQN:
             self._choose_greedily, device, [], run.train.capture, reuse_output=True
         )
         capacity = capacity_for(config.replay_capacity, run.train.steps, config.num_envs)
-        if run.train.fleet == "on":  # the fleet stores and draws
+        if run.train.fleet == "on" and env.on_device:  # the fleet stores and draws
             bit_replay = BitReplay(env, capacity, device)
             self.parts["replay"], self.begin = bit_replay, bit_replay.begin
         else:

@@ -107,6 +107,8 @@ class Config:
         require.above_zero(self, "max_grad_norm")
         require.learning(self, "random_steps", train)
         require.positive(self, "batch_size", "value_horizon", "encoder_horizon", "target_period")
+        require.at_most(self, 10_000, "target_period")
+        require.at_most(self, 1_000, "value_horizon", "encoder_horizon")
 
 
 class MRQ:

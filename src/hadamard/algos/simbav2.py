@@ -94,6 +94,7 @@ class Config:
         require.fraction(self, "gamma", "tau")
         require.learning(self, "learning_starts", train)
         require.positive(self, "batch_size", "updates_per_step", "expansion")
+        require.at_most(self, 10_000, "updates_per_step")
         require.positive(self, "actor_width", "actor_blocks", "critic_blocks")
 
 
@@ -103,6 +104,8 @@ class SimbaV2:
     optimizer = None  # ReDo is refused: its new weights would not be on the sphere
     settled = True  # every step is stored at once: nothing is half collected
     learns_next = True  # every step is followed by updates
+    fleet_kind = "soft_actor_critic"
+    per_run = ("learning_rate", "learning_rate_final", "initial_temperature")
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
         self.config = c = run.algo
@@ -128,7 +131,6 @@ class SimbaV2:
 
         modules = {"actor": self.actor, "temperature": self.temperature, "critic": self.critic}
         self.optimizers = {name: adam(module) for name, module in modules.items()}
-        self.target_weights = list(self.target.parameters())
         capacity = capacity_for(c.replay_capacity, run.train.steps, c.num_envs)
         self.replay = Replay(env, c.num_envs, capacity, device, "device")
         self.begin = self.replay.begin
@@ -174,10 +176,12 @@ class SimbaV2:
         return torch.tanh(self.actor(self.network.normalizer(obs))[0])
 
     @torch.no_grad()
-    def _explore(self, obs: Tensor) -> Metrics:
+    def _explore(self, obs: Tensor, noise: Tensor | None = None) -> Metrics:
+        """Sample from the policy, after the normalizer has seen the observations."""
         self.network.normalizer.update(obs)
         mean, deviation = self.actor(self.network.normalizer(obs))
-        return {"action": sample_squashed_gaussian(mean, deviation, self._noise(len(obs)))[0]}
+        noise = self._noise(len(obs)) if noise is None else noise
+        return {"action": sample_squashed_gaussian(mean, deviation, noise)[0]}
 
     def _noise(self, count: int) -> Tensor:
         generator = self.random.generator
@@ -204,21 +208,25 @@ class SimbaV2:
 
     def _learn(self) -> Metrics:
         """Draw and normalize the batches of all updates at once, then update."""
-        c, normalize = self.config, self.network.normalizer
+        c = self.config
         raw = self.replay.sample(c.updates_per_step * c.batch_size, self.random.generator)
-        batch = Batch(
-            normalize(raw.obs),
-            raw.action,
-            self.rewards(raw.reward),
-            raw.terminated,
-            normalize(raw.next_obs),
-        )
+        batch = self._normalized(raw)
         noise = self._noise(2 * c.updates_per_step * c.batch_size).split(c.batch_size)
         for i in range(c.updates_per_step):
             part = slice(i * c.batch_size, (i + 1) * c.batch_size)
             minibatch = Batch(*(tensor[part] for tensor in batch))
             metrics = self._update(minibatch, noise[2 * i], noise[2 * i + 1])
         return metrics
+
+    def _normalized(self, raw: Batch) -> Batch:
+        """Normalize observations and rewards with the statistics so far."""
+        normalize = self.network.normalizer
+        obs, next_obs, reward = (
+            normalize(raw.obs),
+            normalize(raw.next_obs),
+            self.rewards(raw.reward),
+        )
+        return Batch(obs, raw.action, reward, raw.terminated, next_obs)
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
         """Update actor, temperature, critic (with the new actor and temperature) and target."""
@@ -238,18 +246,17 @@ class SimbaV2:
         loss, entropy = self.actor_loss(obs, noise)
         optimizers.descend(self.optimizers["actor"], loss)
         self.critic.requires_grad_(True)
-        excess = entropy.detach() - self.config.target_entropy * self.action_size
-        temperature = self.temperature()
-        optimizers.descend(self.optimizers["temperature"], temperature * excess)
+        temperature_loss, temperature = self._temperature_loss(entropy.detach())
+        optimizers.descend(self.optimizers["temperature"], temperature_loss)
         metrics = {"actor_loss": loss, "entropy": entropy, "temperature": temperature}
         return {name: value.detach() for name, value in metrics.items()}
 
     def _update_critic_and_target(self, loss: Tensor) -> None:
         """Take Adam's step, project onto the sphere, target <- target + tau (critic - target)."""
-        optimizer = self.optimizers["critic"]
+        optimizer, targets = self.optimizers["critic"], list(self.target.parameters())
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step_with_targets(self.target_weights, self.config.tau)  # one kernel on a GPU
+        optimizer.step_with_targets(targets, self.config.tau)  # one kernel on a GPU
 
     def _actor_loss(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return temperature * log-probability - smaller value, and the policy's entropy."""
@@ -258,6 +265,12 @@ class SimbaV2:
         value = self.critic.value(self.critic(obs, action)).amin(0)
         loss = (self.temperature().detach() * log_probability - value).mean()
         return loss, -log_probability.mean()
+
+    def _temperature_loss(self, entropy: Tensor) -> tuple[Tensor, Tensor]:
+        """Return temperature * (entropy - target), and the temperature."""
+        temperature = self.temperature()
+        excess = entropy - self.config.target_entropy * self.action_size
+        return temperature * excess, temperature
 
     @torch.no_grad()
     def _critic_target(self, batch: Batch, next_noise: Tensor) -> Tensor:
@@ -268,14 +281,16 @@ class SimbaV2:
         mean, deviation = self.actor(batch.next_obs)
         next_action, log_probability = sample_squashed_gaussian(mean, deviation, next_noise)
         returns = self.target(batch.next_obs, next_action)
-        smaller_critic = self.target.value(returns).argmin(0)
-        returns = returns.gather(0, smaller_critic[None, :, None].expand(1, -1, returns.shape[-1]))[
-            0
-        ]
+        smaller = self.target.value(returns).argmin(0)[None, :, None]
+        returns = returns.gather(0, smaller.expand(1, -1, returns.shape[-1]))[0]
         soft_return = self.critic.bins - (self.temperature() * log_probability)[:, None]
         discount = self.gamma * (~batch.terminated).float()
         values = batch.reward[:, None] + discount[:, None] * soft_return
         return project_on_bins(returns.exp(), values, self.critic.bins)
+
+    def _critic_loss(self, batch: Batch, target: Tensor) -> Tensor:
+        """Return the critics' loss as one function of their weights, for fleets."""
+        return cross_entropy(target, self.critic(batch.obs, batch.action))
 
     def schedules(self) -> dict[str, float]:
         """Return the learning rate, which changes over training."""

@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hadamard.cli import common, output
-from hadamard.cli.common import WRONG, UserError
-from hadamard.core import renamed, stopping
+from hadamard.cli import output
+from hadamard.cli.common import WRONG, UserError, plugins_and_rest, with_modules_named
+from hadamard.core import plugins, renamed, stopping
 from hadamard.core.files import RunError
 from hadamard.text import unknown
 
@@ -31,6 +31,10 @@ _COMMANDS = {
     "assets": "download the model files of an environment suite: hadamard assets humanoidbench",
     "bench": "measure the speed of training on this machine, part by part",
 }
+
+
+_WITHOUT_PLUGINS = ("pack", "assets", "reproduce")
+"""Commands that build nothing, or nothing but what the paper names."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,9 +79,11 @@ def _run(words: Sequence[str]) -> int:
     if importlib.util.find_spec("tyro") is None:
         return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
     try:
-        rest = renamed.words(command, common.with_modules_named(words[1:]))
-        code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
-        return code
+        rest = renamed.words(command, with_modules_named(words[1:]))
+        files, rest = plugins_and_rest(rest) if command not in _WITHOUT_PLUGINS else ([], rest)
+        with plugins.named(files):
+            code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
+            return code
     except (UserError, ValueError, ImportError, OSError, RuntimeError, MemoryError) as error:
         return _explain(error)
     except KeyboardInterrupt:

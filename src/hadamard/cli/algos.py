@@ -16,5 +16,5 @@ def main(words: list[str]) -> int:
 def listing(package: str) -> str:
     """Return one line for each algorithm or remedy in a package: its name and summary."""
     names = discover.names(package)
-    width = max(map(len, names))
+    width = max(map(len, names), default=0)
     return "\n".join(f"{name:<{width}}  {discover.summary(package, name)}" for name in names)

@@ -26,7 +26,7 @@ class _Assets:
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    options = parse(_Assets, words, "hadamard assets")
+    options = parse(_Assets, words, "hadamard assets", plugins=False)
     files = assets.manifest()
     size = f"{counted(len(files), 'file')}, {sum(file.size for file in files) / 1e6:.1f} MB"
     if not options.name:

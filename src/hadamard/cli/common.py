@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +19,61 @@ class UserError(Exception):
     """A message for the person at the terminal, without a traceback."""
 
 
-def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
-    """Return a dataclass filled from a command's words; ``--help`` prints its fields and exits."""
+PLUGIN_HELP = (
+    "A Python file with an algorithm, a suite, a layer variant or a remedy of your own, called by "
+    "the file's name. Repeat the option for several."
+)
+
+
+def plugins_and_rest(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide a command's words into the files after --plugin, and the others.
+
+    Examples:
+        >>> plugins_and_rest(["dqn", "--plugin", "maxout.py", "--seed", "1"])
+        (['maxout.py'], ['dqn', '--seed', '1'])
+    """
+    files: list[str] = []
+    rest: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        option, equals, value = word.partition("=")
+        if option != "--plugin":
+            rest.append(word)
+            continue
+        file = value if equals else next(remaining, None)
+        if file is None:
+            raise UserError("--plugin needs a file after it")
+        files.append(file)
+    return files, rest
+
+
+def with_fields(kind: Any, fields: Sequence[tuple[str, Any, Any]]) -> Any:
+    """Return a class of options with more of them: name, type and default of each."""
+    return dataclasses.make_dataclass("Options", fields, bases=(kind,), frozen=True)
+
+
+def plugin_field() -> tuple[str, Any, Any]:
+    """Return the option --plugin for the help; `plugins_and_rest` has taken its files before."""
     import tyro
 
+    several = typing.Annotated[
+        tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(help=PLUGIN_HELP)
+    ]
+    return "plugin", several, ()
+
+
+def parse(
+    kind: Any, words: Sequence[str], prog: str, *, plugins: bool = True, **options: Any
+) -> Any:
+    """Return a dataclass filled from a command's words; ``--help`` prints its fields and exits.
+
+    With ``plugins`` the help also has the option --plugin.
+    """
+    import tyro
+
+    if plugins:
+        options.setdefault("description", inspect.getdoc(kind))
+        kind = with_fields(kind, [plugin_field()])
     request = tyro.cli(kind, args=list(words), prog=prog, **options)
     _require_named_paths(request, words)
     # Sections that the command line spells without a prefix.
@@ -36,12 +88,12 @@ def parse(kind: Any, words: Sequence[str], prog: str, **options: Any) -> Any:
 
 
 def takes_no_words(words: Sequence[str], prog: str, summary: str) -> bool:
-    """Tell whether to go on: print the help of a command without options, refuse any other word."""
+    """Tell whether to go on: print the help of a command without words, refuse any other word."""
     if not words:
         return True
     if words[0] not in ("-h", "--help"):
-        raise UserError(f"`{prog}` takes no options, got {words[0]!r}")
-    print(f"usage: {prog}\n\n{summary}")
+        raise UserError(f"`{prog}` takes no options but --plugin, got {words[0]!r}")
+    print(f"usage: {prog} [--plugin FILE]\n\n{summary}\n\n--plugin FILE\n  {PLUGIN_HELP}")
     return False
 
 

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tyro
 
 from hadamard import envs
-from hadamard.cli.common import takes_no_words
+from hadamard.cli.common import parse
+from hadamard.core import plugins
+from hadamard.text import unknown
+
+
+@dataclass(frozen=True)
+class _Envs:
+    """List the environment suites and their tasks."""
+
+    suites: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Only these suites. Those of installed packages are imported, and show their tasks, if they
+    are named."""
 
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    if not takes_no_words(words, "hadamard envs", "List the environment suites and their tasks."):
-        return 0
-    for suite, description in envs.suites().items():
-        print(f"{suite}: {description}")
+    request = parse(_Envs, words, "hadamard envs")
+    suites = envs.suites()
+    for name in request.suites:
+        if name not in suites:
+            raise ValueError(unknown("suite", name, suites))
+    for suite in request.suites or suites:
+        print(f"{suite}: {suites[suite]}")
+        installed = [p for p in plugins.called("hadamard.envs", suite.replace("-", "_")) if p.entry]
+        if installed and not request.suites:
+            package = installed[0].release
+            print(f"  of the package {package}: `hadamard envs {suite}` lists its tasks\n")
+            continue
         trouble = envs.trouble(suite)
         if trouble is not None:
             print(f"  {trouble}")

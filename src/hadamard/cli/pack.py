@@ -48,7 +48,7 @@ class _Packing(NamedTuple):
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    request = parse(_Pack, words, "hadamard pack")
+    request = parse(_Pack, words, "hadamard pack", plugins=False)
     if not request.runs:
         raise UserError("nothing to pack: name run folders, or a folder that contains runs")
     _check_output(request.output)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hadamard.cli.common import UserError, parse
+from hadamard.core import discover
 from hadamard.report.data.imported import ImportedCurve, read_curves
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import gather
@@ -96,4 +97,11 @@ def _default_settings() -> Callable[[str, str], dict[str, Any]] | None:
         from hadamard.training.start import default_spec
     except ImportError:
         return None
-    return lambda algorithm, env: to_dict(default_spec(algorithm, env))
+
+    def defaults(algorithm: str, env: str) -> dict[str, Any]:
+        # An installed package is not imported because a run names it.
+        if algorithm not in discover.names(discover.ALGORITHMS, installed=False):
+            raise LookupError(algorithm)
+        return to_dict(default_spec(algorithm, env))
+
+    return defaults

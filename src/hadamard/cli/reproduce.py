@@ -54,7 +54,7 @@ class _Reproduce:
 
 def main(words: list[str]) -> int:
     """Run the command."""
-    flags = parse(_Reproduce, words, "hadamard reproduce")
+    flags = parse(_Reproduce, words, "hadamard reproduce", plugins=False)
     if flags.list:
         print(listing())
         return 0

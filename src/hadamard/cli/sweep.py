@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import tyro
 
 from hadamard import envs
-from hadamard.cli.common import UserError, parse
+from hadamard.cli.common import UserError, parse, with_fields
 from hadamard.cli.train import spec_from
 from hadamard.core.config import RunSpec, flattened, overridden
-from hadamard.core.identity import VARIANTS, variant
+from hadamard.core.identity import VARIANTS, parts, variant
+from hadamard.core.remedies import chosen as remedy_names
 from hadamard.experiments import grid
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, fleets, launch, queue
@@ -34,9 +35,8 @@ class _Sweep:
     options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     envs: str = "minatar/breakout"
     """Environments, with commas between them."""
-    variants: Annotated[str, tyro.conf.arg(help=f"Some of {', '.join(VARIANTS)}.")] = (
-        "relu,tanh,tanh+hr"
-    )
+    variants: str = "relu,tanh,tanh+hr"
+    """Variants, with commas between them."""
     seeds: str = "5"
     """A number of seeds (5), a range (5-9) or a list (3,7)."""
     folder: Path | None = None
@@ -49,12 +49,13 @@ def main(words: list[str]) -> int:
     """Run the command."""
     cut = words.index("--") if "--" in words else len(words)
     flags = words[cut + 1 :]
-    request = parse(_Sweep, words[:cut], "hadamard sweep")
+    request = parse(_with_variants(), words[:cut], "hadamard sweep")
     variants = {name: variant(name) for name in request.variants.split(",")}
     environments = request.envs.split(",")
     _refuse_conflicts(flags, variants)
     # The variants' remedies are chosen here, so that the flags may contain their settings.
-    remedies = ",".join(dict.fromkeys(v["remedy"] for v in variants.values() if "remedy" in v))
+    chosen = [name for v in variants.values() for name in remedy_names(v.get("remedy", "none"))]
+    remedies = ",".join(dict.fromkeys(chosen))
     remedy_flags = ["--remedy", remedies] if remedies else []
 
     def spec_on(env: str) -> RunSpec[Any]:
@@ -84,6 +85,19 @@ def main(words: list[str]) -> int:
     summary = launch(jobs, request.options)
     print(summary)
     return summary.exit_code
+
+
+def _with_variants() -> Any:
+    """Return the class of the options, whose help lists all variants."""
+    words = ", ".join(name for name in parts() if name not in VARIANTS)
+    help_text = (
+        f"Some of {', '.join(VARIANTS)}; or what you join with +, such as an activation and a "
+        f"layer, from these: {words}."
+    )
+    field = Annotated[str, tyro.conf.arg(help=help_text)]
+    kind = with_fields(_Sweep, [("variants", field, _Sweep.variants)])
+    kind.__doc__ = _Sweep.__doc__
+    return kind
 
 
 def _fleets(jobs: Sequence[Job], options: Options) -> str:

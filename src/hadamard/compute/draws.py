@@ -1,4 +1,4 @@
-"""``core.counter.uniforms`` with a GPU kernel where there is one."""
+"""Random numbers of ``core.counter``, with a GPU kernel where there is one."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def uniforms(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
         return counter.uniforms(seed, step, rows, lanes)
     numbers: Tensor = kernel.uniforms(seed, step, rows, lanes)
     return numbers
+
+
+def normals(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
+    """Return normal numbers for every seed and step, (..., rows, lanes)."""
+    return counter.normals_from(uniforms(seed, step, rows, lanes + lanes % 2))[..., :lanes]

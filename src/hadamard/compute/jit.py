@@ -111,6 +111,13 @@ class Captured:
                 yield from part.buffers()
 
 
+def forget_graphs(owner: Any) -> None:
+    """Let an object's captured steps be captured anew, since what they read has moved."""
+    for value in vars(owner).values():
+        if isinstance(value, Captured):
+            value.graphs.clear()
+
+
 class _Graph(NamedTuple):
     """A captured step and the tensors it reads and writes."""
 

@@ -51,21 +51,27 @@ class DecayingRate(nn.Module):
 
     rate: Tensor
     updates: Tensor
+    initial: Tensor
+    change: Tensor
 
     def __init__(
         self, initial: float, final: float, total_updates: int, device: torch.device
     ) -> None:
         super().__init__()
-        self.initial, self.final, self.total_updates = initial, final, total_updates
+        self.total_updates = total_updates
         rate = torch.tensor(initial, dtype=torch.float32, device=device)  # as ``make`` requires
         self.register_buffer("rate", rate)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64, device=device))
+        # Tensors, so that agents with different rates can be stacked.
+        self.register_buffer("initial", rate.clone(), persistent=False)
+        change = torch.full_like(rate, final - initial)
+        self.register_buffer("change", change, persistent=False)
 
     @torch.no_grad()
     def advance(self) -> None:
         """Set the rate for the next update."""
         progress = (self.updates / self.total_updates).clamp_max(1.0)
-        self.rate.copy_(self.initial + (self.final - self.initial) * progress)
+        self.rate.copy_(self.initial + self.change * progress)
         self.updates += 1
 
 
@@ -117,14 +123,16 @@ class OptimizerState:
         return {**state, "param_groups": groups}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore moments and settings, except those that depend on the device."""
+        """Restore moments and settings, except those that depend on the device.
+
+        A setting that was not saved stays as it is.
+        """
         rates = [group["lr"] for group in self.optimizer.param_groups]
-        groups = [
-            {**saved, **{name: current[name] for name in _DEVICE_SETTINGS if name in current}}
-            for saved, current in zip(
-                state["param_groups"], self.optimizer.param_groups, strict=True
-            )
-        ]
+        groups = []
+        for saved, current in zip(state["param_groups"], self.optimizer.param_groups, strict=True):
+            own = {name: value for name, value in current.items() if name != "params"}
+            of_device = {name: own[name] for name in _DEVICE_SETTINGS if name in own}
+            groups.append({**own, **saved, **of_device})
         self.optimizer.load_state_dict({**state, "param_groups": groups})
         for parameter, moments in self.optimizer.state.items():
             for name, value in moments.items():

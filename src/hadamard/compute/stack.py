@@ -9,6 +9,7 @@ actions) are evaluated for all agents at once.
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from hadamard.compute.adam import Adam, update_
 from hadamard.compute.flat import FlatParameters
+from hadamard.compute.jit import forget_graphs
 
 Weights = dict[str, dict[str, Tensor]]
 """Stacked weights, each (agents, ...), by network and parameter."""
@@ -31,53 +33,120 @@ class HasStackedForm(Protocol):
     stacked: bool
 
 
-class Stack:
-    """The stacked networks of several agents, and functions of them."""
+class StackedModules:
+    """The stacked modules of several agents, by name, and functions of them.
 
-    def __init__(self, agents: Sequence[Any], frozen: Sequence[str] = ()) -> None:
-        self.count = len(agents)
-        self.matrix, learned = _share_weights(agents)
-        self.weights: Weights = {"network": learned}
-        for name in frozen:
-            self.weights[name] = share_modules([getattr(agent, name) for agent in agents])
-        self.frozen = tuple(frozen)
+    With ``one_by_one`` a function is evaluated for one agent after the other, so that its results
+    are those of the agent alone to the last bit: a CPU rounds by a number's place in a loop.
+    """
+
+    def __init__(
+        self, agents: Sequence[Any], names: Sequence[str], *, one_by_one: bool = False
+    ) -> None:
+        for agent in agents:  # the weights move
+            forget_graphs(agent)
+        self.count, self.names = len(agents), tuple(names)
+        self._chunk = 1 if one_by_one else None
         # The functions are evaluated with an agent that has no weights of its own.
-        self.template = copy.copy(agents[0])
-        for name in self.weights:
-            setattr(self.template, name, _stackable(copy.deepcopy(getattr(agents[0], name))))
-        self._layout = _layout(learned, self.matrix.shape[1])
+        self.template = _template(agents[0], names)
+        self.weights: Weights = {name: self._share(name, agents) for name in names}
+        """Parameters and buffers. They are the agents' own, who hold their rows."""
+
+    def parameters(self, part: str) -> dict[str, Tensor]:
+        """Return the stacked parameters of a module, or of one inside it (network.actor)."""
+        name, _, inner = part.partition(".")
+        module = getattr(self.template, name)
+        prefix = f"{inner}." if inner else ""
+        return {
+            parameter: self.weights[name][parameter]
+            for parameter, _ in module.named_parameters()
+            if parameter.startswith(prefix)
+        }
 
     def over_agents(self, name: str) -> Callable[..., Any]:
-        """Return the agents' method of this name with a leading dimension in and out."""
-        call = _Call(self.template, name, self._networks())
+        """Return the agents' method of this name with a leading dimension in and out.
 
-        def one(weights: Weights, *inputs: Tensor) -> Any:
-            return torch.func.functional_call(call, _named(weights), inputs)
+        It may be one of their modules' (rewards.update), and may change buffers in place.
+        """
+        call = _Call(self.template, name, self._modules())
 
-        function = torch.vmap(one)
+        def one(weights: Weights, *inputs: Any) -> Any:
+            return torch.func.functional_call(call, _named(weights), inputs, tie_weights=False)
+
+        function = torch.vmap(one, chunk_size=self._chunk)
         return lambda *inputs: function(self.weights, *inputs)
+
+    def gradients(
+        self, name: str, part: str
+    ) -> Callable[..., tuple[dict[str, Tensor], Tensor, Any]]:
+        """Return a function of stacked batches: gradients, losses and the rest.
+
+        The gradients are those of ``parameters(part)``, by the same names. The agents' method
+        returns the loss, or the loss and one more value.
+        """
+        call = _Call(self.template, name, self._modules())
+        module = part.partition(".")[0]
+
+        def loss(learned: dict[str, Tensor], weights: Weights, *batch: Any) -> Any:
+            replaced = {**weights, module: {**weights[module], **learned}}
+            value = torch.func.functional_call(call, _named(replaced), batch, tie_weights=False)
+            return value if isinstance(value, tuple) else (value, ())
+
+        gradient = torch.func.grad_and_value(loss, has_aux=True)
+        function = torch.vmap(gradient, chunk_size=self._chunk)
+
+        def stacked(*batch: Any) -> tuple[dict[str, Tensor], Tensor, Any]:
+            gradients, (losses, rest) = function(self.parameters(part), self.weights, *batch)
+            return gradients, losses, rest
+
+        return stacked
+
+    def finite(self) -> Tensor:
+        """Tell which agents' weights are all finite, (agents,)."""
+        weights = [weight for name in self.names for weight in self.parameters(name).values()]
+        return torch.stack(
+            [torch.isfinite(weight.view(self.count, -1)).all(1) for weight in weights]
+        ).all(0)
+
+    def _share(self, name: str, agents: Sequence[Any]) -> dict[str, Tensor]:
+        return share_modules([getattr(agent, name) for agent in agents])
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return {name: getattr(self.template, name) for name in self.names}
+
+
+class Stack(StackedModules):
+    """Agents that learn one network, whose weights are one vector: the rows of ``matrix``."""
+
+    matrix: Tensor
+
+    def __init__(self, agents: Sequence[Any], frozen: Sequence[str] = ()) -> None:
+        super().__init__(agents, ["network", *frozen])
+        self._layout = _layout(self.parameters("network"), self.matrix.shape[1])
 
     def gradient(self, name: str) -> Callable[..., tuple[Tensor, Tensor, Any]]:
         """Return a function of stacked batches: gradients (agents, weights), losses and the rest.
 
         The agents' method returns the loss first, and one more value.
         """
-        call = _Call(self.template, name, self._networks())
-
-        def loss(learned: dict[str, Tensor], rest: Weights, *batch: Tensor) -> Any:
-            return torch.func.functional_call(call, _named({"network": learned, **rest}), batch)
-
-        function = torch.vmap(torch.func.grad_and_value(loss, has_aux=True))
+        gradients = self.gradients(name, "network")
 
         def stacked(*batch: Tensor) -> tuple[Tensor, Tensor, Any]:
-            rest = {name: self.weights[name] for name in self.frozen}
-            gradients, (losses, metrics) = function(self.weights["network"], rest, *batch)
-            return self._flattened(gradients), losses, metrics
+            by_name, losses, metrics = gradients(*batch)
+            return self._flattened(by_name), losses, metrics
 
         return stacked
 
-    def _networks(self) -> dict[str, nn.Module]:
-        return {name: getattr(self.template, name) for name in self.weights}
+    def finite(self) -> Tensor:
+        """Tell which agents' weights are all finite, (agents,)."""
+        return torch.isfinite(self.matrix).all(1)
+
+    def _share(self, name: str, agents: Sequence[Any]) -> dict[str, Tensor]:
+        if name != "network":
+            return super()._share(name, agents)
+        self.matrix, learned = _share_weights(agents)
+        buffers = share_tensors([dict(agent.network.named_buffers()) for agent in agents])
+        return {**learned, **buffers}
 
     def _flattened(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """Lay the gradients out as the rows of the matrix are."""
@@ -134,7 +203,8 @@ class _Call(nn.Module):
             self.add_module(name, network)
 
     def forward(self, *inputs: Tensor) -> Any:
-        return getattr(self.owner, self.name)(*inputs)
+        value = operator.attrgetter(self.name)(self.owner)(*inputs)
+        return () if value is None else value
 
 
 def _named(weights: Weights) -> dict[str, Tensor]:
@@ -196,13 +266,38 @@ def _layout(stacked: Mapping[str, Tensor], size: int) -> list[tuple[str, tuple[i
     return layout
 
 
-@torch.no_grad()
 def share_modules(modules: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """Move the parameters of modules of one shape into stacked tensors, and return these."""
+    """Move parameters and buffers of modules of one shape into stacked tensors, and return these.
+
+    The modules' own tensors become rows of them.
+    """
+    return share_tensors(
+        [{**dict(m.named_parameters()), **dict(m.named_buffers())} for m in modules]
+    )
+
+
+@torch.no_grad()
+def share_tensors(owned: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Do the same with tensors by name."""
     stacked = {}
-    for name, _ in modules[0].named_parameters():
-        parameters = [module.get_parameter(name) for module in modules]
-        stacked[name] = _rows(parameters)
-        for parameter, row in zip(parameters, stacked[name], strict=True):
-            parameter.data = row
+    for name in owned[0]:
+        tensors = [tensors[name] for tensors in owned]
+        stacked[name] = _rows(tensors)
+        for tensor, row in zip(tensors, stacked[name], strict=True):
+            tensor.data = row
     return stacked
+
+
+def _template(agent: Any, names: Sequence[str]) -> Any:
+    """Return an agent with copies of these modules, also where it refers to their parts."""
+    template = copy.copy(agent)
+    copies: dict[int, nn.Module] = {}
+    for name in names:
+        module = getattr(agent, name)
+        duplicate = _stackable(copy.deepcopy(module))
+        pairs = zip(module.modules(), duplicate.modules(), strict=True)
+        copies |= {id(original): copied for original, copied in pairs}
+    for name, value in vars(agent).items():
+        if id(value) in copies:
+            setattr(template, name, copies[id(value)])
+    return template

@@ -101,9 +101,10 @@ class TrainSpec:
     """Groups of environments, one of which is acted on while the others play.
     It pays for on-policy algorithms on Atari, whose environments play in other processes."""
     fleet: Literal["auto", "on", "off"] = "auto"
-    """Train runs of one shape as one computation, with games played on the device, where the suite
-    has such games and the algorithm can (others: off). A run keeps the form it began with.
-    auto: on a GPU."""
+    """Train runs of one shape as one computation, where the algorithm can (others: off). Their
+    games are played on the device, where the suite has such games, or else by processes of the
+    fleet. A run keeps the form it began with.
+    auto: on a GPU; if processes play, only where several runs are trained together."""
     tensorboard: bool = True
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None
@@ -157,6 +158,7 @@ class RunSpec(Generic[C]):
             "env_workers",
             section="train",
         )
+        require.at_most(train, 1_024, "threads", section="train")
         for config in remedies.configs(self.remedy, self.remedies).values():
             config.check()
         if train.until > train.steps:

@@ -7,6 +7,8 @@ lane) is the counter.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -52,6 +54,21 @@ def uniforms(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
     numbers = philox(counter, (seed.expand(shape), torch.zeros_like(seed).expand(shape)))
     bits = torch.stack(numbers, -1).flatten(-2)[..., :lanes]
     return (bits >> 8).to(torch.float32) * 2.0**-24
+
+
+def normals(seed: Tensor, step: Tensor, rows: int, lanes: int) -> Tensor:
+    """Return numbers with mean 0 and variance 1, (..., rows, lanes); see ``uniforms``."""
+    return normals_from(uniforms(seed, step, rows, lanes + lanes % 2))[..., :lanes]
+
+
+def normals_from(uniform: Tensor) -> Tensor:
+    """Turn every two uniform numbers of the last dimension into two normal ones (Box-Muller).
+
+    They are at most 5.8, because the uniform numbers are multiples of 2^-24.
+    """
+    first, second = uniform.unflatten(-1, (-1, 2)).unbind(-1)
+    length, angle = (-2 * (1 - first).log()).sqrt(), 2 * math.pi * second
+    return torch.stack([length * angle.cos(), length * angle.sin()], -1).flatten(-2)
 
 
 def permutations(seed: Tensor, step: Tensor, length: int) -> Tensor:

@@ -111,7 +111,14 @@ VARIANTS = {
 }
 """The variants that have a name."""
 
-_ACTIVATIONS = {"relu": "ReLU", "elu": "ELU", "gelu": "GELU", "silu": "SiLU"}
+_ACTIVATIONS = {
+    "relu": "ReLU",
+    "tanh": "tanh",
+    "elu": "ELU",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "sigmoid": "sigmoid",
+}
 # In the order in which variants are listed: ordinary layers first.
 _LAYERS = {
     "plain": "{}",
@@ -125,15 +132,46 @@ _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm 
 
 
 def variant(name: str) -> dict[str, Any]:
-    """Return what a named variant changes.
+    """Return what a variant changes: one with a name, or one that is joined from parts.
 
     Examples:
         >>> variant("tanh+hr")
         {'net.layer': 'hadamard', 'net.activation': 'tanh'}
     """
-    if name not in VARIANTS:
-        raise ValueError(unknown("variant", name, VARIANTS))
-    return dict(VARIANTS[name].settings)
+    if name in VARIANTS:
+        return dict(VARIANTS[name].settings)
+    changes: dict[str, Any] = {}
+    known = parts()
+    for word in name.split("+"):
+        change = known.get(word, {})
+        if "remedy" in change and "remedy" in changes:
+            change = {"remedy": f"{changes.pop('remedy')},{change['remedy']}"}
+        if not change or set(change) & set(changes):
+            raise ValueError(unknown("variant", name, [*VARIANTS, *known]))
+        changes |= change
+    if "net.activation" in changes:
+        changes.setdefault("net.layer", "plain")
+    return changes
+
+
+def parts() -> dict[str, dict[str, Any]]:
+    """Return what variants are joined from with +, and what each part changes.
+
+    They are the activations, the layer variants and the remedies, plugins among them.
+
+    Examples:
+        >>> parts()["silu"], parts()["crelu"], parts()["redo"]
+        ({'net.activation': 'silu'}, {'net.layer': 'crelu'}, {'remedy': 'redo'})
+        >>> variant("silu+crelu+redo")
+        {'net.activation': 'silu', 'net.layer': 'crelu', 'remedy': 'redo'}
+    """
+    activations = {name: {"net.activation": name} for name in _ACTIVATIONS}
+    layers = {name: {"net.layer": name} for name in discover.names(discover.LAYERS)}
+    chosen = {name: {"remedy": name} for name in discover.names(discover.REMEDIES)}
+    spelled = {"hr": "hadamard", "2hr": "hadamard2"}
+    layers |= {name: {"net.layer": layer} for name, layer in spelled.items()}
+    # The norm before the activation, as in tanh+layernorm.
+    return {**activations, **layers, **chosen, "layernorm": {"net.norm": "layer"}}
 
 
 def label(settings: Settings, *, with_norm: bool) -> str:

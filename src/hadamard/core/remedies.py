@@ -56,8 +56,9 @@ def filled(remedy: str, settings: Settings) -> dict[str, dict[str, Any]]:
 
 def not_chosen(name: str, setting: str) -> str:
     """Return the error for a setting whose remedy is not chosen."""
+    option = f"--{name}.{setting}".replace("_", "-")
     return (
-        f"--{name}.{setting.replace('_', '-')} is a setting of the remedy {name}, which is not "
+        f"{option} is a setting of the remedy {name}, which is not "
         f"chosen: add --remedy {name}, or leave the setting out"
     )
 

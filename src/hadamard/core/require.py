@@ -65,7 +65,7 @@ def not_negative(config: Any, *names: str, section: str = "algo") -> None:
 
 
 def at_most(config: Any, most: int, *names: str, section: str = "algo") -> None:
-    """Refuse settings with which a single step would take longer than anybody waits."""
+    """Refuse settings with which a step takes longer than anybody waits, or cannot be made."""
     for name, value in _given(config, names):
         if value > most:
             raise ValueError(f"{_flag(section, name)} must be at most {most:,}, got {value}")

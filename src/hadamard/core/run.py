@@ -1,6 +1,6 @@
 """A run is a folder: training writes it, reports only read it.
 
-    config.json      all settings, package versions and the commit; written first
+    config.json      all settings, plugins, package versions and the commit; written first
     episodes.jsonl   one row for each finished training episode
     train.jsonl      losses and scheduled values
     eval.jsonl       greedy episodes: of evaluations, or played beside training
@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from hadamard.core import files, identity, provenance, record, renamed, streams
+from hadamard.core import files, identity, plugin_records, provenance, record, renamed, streams
 from hadamard.core.config import flattened
 from hadamard.core.files import RunError as RunError
 from hadamard.core.streams import Extent, Stream
@@ -108,6 +108,7 @@ class Run:
             for name, kind in _CONFIG.items():
                 if name in config:
                     checked(config[name], kind, name)
+            plugin_records.recorded(config)
         except (WrongType, RunError, OSError) as error:
             raise RunError(
                 f"{path} is damaged ({error}): restore the file, or remove the folder {self.path} "
@@ -128,11 +129,13 @@ class Run:
         config = self.config
         spec = flattened(config.get("spec", {}))
         kept = {name: value for name, value in spec.items() if name not in identity.ADJUSTABLE}
-        return {name: config.get(name) for name in ("algorithm", "protocol", "format")} | kept
+        made_with = {name: config.get(name) for name in ("algorithm", "protocol", "format")}
+        return made_with | kept | plugin_records.settings(config)
 
     def check(self, saved: Mapping[str, Any]) -> None:
         """Refuse settings other than those a checkpoint was saved with."""
-        now, before = self.settings, renamed.settings(saved)
+        now = self.settings
+        before = plugin_records.at_present(renamed.settings(saved), self.config)
         # A setting that only one of them records was added since, or is no longer one.
         changed = [name for name in now if name in before and now[name] != before[name]]
         if changed:
@@ -160,6 +163,12 @@ class Run:
             if not files.is_folder(done):
                 done.unlink()
             files.sync_folder(self.path)
+
+    def replace_plugins(self, step: int) -> None:
+        """Record that the run goes on with other plugins from a step on."""
+        config = files.read_json(self.path / "config.json")
+        config["plugins"] = plugin_records.replaced(config, step)
+        self._record(config)
 
     def _record(self, config: Mapping[str, Any]) -> None:
         files.write_atomically(self.path / "config.json", _json(config))

@@ -59,6 +59,20 @@ def checked(value: Any, hint: Any, place: str) -> Any:
     return value
 
 
+def counts(value: Any, length: int, place: str) -> list[int]:
+    """Return a list of so many whole numbers, none of which is negative.
+
+    Examples:
+        >>> counts([3, -1], 2, "ages")
+        Traceback (most recent call last):
+        hadamard.core.typed.WrongType: ages must be 2 whole numbers from 0 up, got [3, -1]
+    """
+    numbers: list[int] = checked(value, list[int], place)
+    if len(numbers) != length or min(numbers, default=0) < 0:
+        raise WrongType(f"{place} must be {length} whole numbers from 0 up, got {shortened(value)}")
+    return numbers
+
+
 def _is_plain(value: Any, kind: Any) -> bool:
     if kind is float:
         return isinstance(value, float) or _is_whole(value)

@@ -49,6 +49,8 @@ class EnvSpec:
     """Steps after which an episode is truncated; 0 if there is no limit."""
     step_seconds: float = 0.0
     """Simulated seconds per step; 0 if the environment's time has no unit."""
+    on_device: bool = False
+    """Whether the environments are tensor programs that play on the learner's device."""
 
     @property
     def pixel_scale(self) -> float:
@@ -105,6 +107,9 @@ class Step:
     any_truncated: bool = False
     """Whether any environment was truncated; known without waiting for the device."""
     episodes: tuple[Episode, ...] = ()
+    present: NDArray[np.bool_] | None = None
+    """Which environments made a step, in fleets, where some may be ahead of others; None: all.
+    The observations of the others are those they had, and their rewards are 0."""
 
     @property
     def next_obs(self) -> Tensor:

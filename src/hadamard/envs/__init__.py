@@ -8,11 +8,11 @@ suite sends observations to a GPU with ``common.copy_to_device``, which checks t
 It defines:
 
 - ``tasks()``, the names of its tasks;
-- ``make(task, seed, num_envs, device, *, training)``, a batch of environments of one task;
-- ``REQUIRES``, the packages it imports, and ``EXTRA``, the extra of hadamard-rl that installs them.
+- ``make(task, seed, num_envs, device, *, training)``, a batch of environments of one task.
 
-It may also define:
+A plugin's module that defines these is a suite, too. A suite may also define:
 
+- ``REQUIRES``, the packages it imports, and ``EXTRA``, the extra of hadamard-rl that installs them;
 - ``OPTIONS``, the names of options that only this suite takes;
 - ``find_task(name)``, which returns the spelling of a task that ``tasks`` need not list, or raises
   ValueError;
@@ -37,21 +37,17 @@ Examples:
 
 from __future__ import annotations
 
-import ast
-import functools
-import importlib
 import importlib.util
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from hadamard.core import discover
 from hadamard.core.cores import usable_cores
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
-from hadamard.envs.common import environment_seeds
+from hadamard.envs.common import EnvironmentFailure, environment_seeds
 from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
@@ -77,23 +73,9 @@ class MissingExtra(ImportError):
 
 def suites() -> dict[str, str]:
     """Return every suite's name and one-line description, without importing any."""
-    descriptions = {}
-    for info in pkgutil.iter_modules(__path__):
-        if info.ispkg:
-            continue
-        description = _described(Path(__path__[0], f"{info.name}.py"))
-        if description is not None:
-            descriptions[_normalized(info.name)] = description
-    return descriptions
-
-
-@functools.cache
-def _described(path: Path) -> str | None:
-    """Return the first line of a suite's file, None of another file's; each is parsed once."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
-        return None
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
+    return {
+        _normalized(name): discover.summary(__name__, name) for name in discover.names(__name__)
+    }
 
 
 def _normalized(name: str) -> str:
@@ -105,10 +87,9 @@ def _import_suite(suite: str) -> Any:
     """Import a suite."""
     name = _normalized(suite)
     module = name.replace("-", "_")
-    path = Path(__path__[0], f"{module}.py")
-    if not (module.isidentifier() and path.is_file() and _described(path) is not None):
+    if not discover.known(__name__, module):
         raise ValueError(unknown("suite", suite, suites()))
-    return importlib.import_module(f"{__name__}.{module}")
+    return discover.find(__name__, module, "suite")
 
 
 def missing(suite: str, task: str | None = None) -> tuple[str, ...]:
@@ -120,7 +101,8 @@ def missing(suite: str, task: str | None = None) -> tuple[str, ...]:
 def _requirements(suite: str, task: str | None) -> tuple[tuple[str, ...], str]:
     """Return the packages that a suite or a task needs, and the extra that installs them."""
     module = _import_suite(suite)
-    needed: tuple[tuple[str, ...], str] = (module.REQUIRES, module.EXTRA)
+    needed: tuple[tuple[str, ...], str]
+    needed = getattr(module, "REQUIRES", ()), getattr(module, "EXTRA", "")
     if task is not None and hasattr(module, "requirements"):
         needed = module.requirements(task)
     return needed
@@ -138,7 +120,10 @@ def trouble(suite: str) -> str | None:
 def install_command(suite: str, task: str | None = None) -> str:
     """Return the command that installs the packages of a suite, or of one of its tasks."""
     module = _import_suite(suite)
-    command = f"pip install 'hadamard-rl[{_requirements(suite, task)[1]}]'"
+    packages, extra = _requirements(suite, task)
+    command = (
+        f"pip install 'hadamard-rl[{extra}]'" if extra else f"pip install {' '.join(packages)}"
+    )
     second_command = getattr(module, "AFTER_INSTALL", "")
     return f"{command} && {second_command}" if second_command else command
 
@@ -222,6 +207,7 @@ def make(
     atari_reset: str = "cleanrl",
     workers: int | None = 0,
     groups: int = 1,
+    failures: dict[int, EnvironmentFailure] | None = None,
 ) -> Envs:
     """Make a batch of environments by name.
 
@@ -239,6 +225,9 @@ def make(
         workers: Spread the environments over this many processes; 0 keeps them in this process,
             None uses ``automatic_workers``.
         groups: Make a ``GroupedEnvs`` of this many groups, which can be stepped separately.
+        failures: Where failures of worker processes are put, by environment, so that the others
+            go on; for one group, whose environments then need not wait for each other (see
+            ``fleet_workers``). By default the first failure is raised.
     """
     suite, task = _resolve(name)
     name, module = f"{suite}/{task}", _import_suite(suite)
@@ -250,7 +239,7 @@ def make(
     options = _options_of(module, training=training, atari_reset=atari_reset)
     if groups != 1:
         return _make_groups(name, seed, num_envs, device, groups, workers, options)
-    return _make_batch(name, seed, num_envs, device, workers, options)
+    return _make_batch(name, seed, num_envs, device, workers, options, failures=failures)
 
 
 def plays_on_device(name: str) -> bool:
@@ -273,6 +262,7 @@ def _make_batch(
     workers: int,
     options: Mapping[str, Any],
     first: int = 0,
+    failures: dict[int, EnvironmentFailure] | None = None,
 ) -> Envs:
     """Make one batch that is checked; ``first`` is the number of its first environment."""
     suite, _, task = name.partition("/")
@@ -280,13 +270,15 @@ def _make_batch(
     if not workers:
         envs: Envs = module.make(task, seed, num_envs, device, **options)
         return CheckedEnvs(envs, _label(name, options), first)
+    from hadamard.envs.fleet_workers import FleetWorkers
     from hadamard.envs.workers import WorkerEnvs
 
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
     extra = module.worker_options(task) if hasattr(module, "worker_options") else {}
-    envs = WorkerEnvs(
+    kind = WorkerEnvs if failures is None else FleetWorkers
+    envs = kind(
         name,
         seed,
         num_envs,
@@ -295,6 +287,7 @@ def _make_batch(
         options={**options, **extra},
         preload=preload,
         first=first,
+        failures=failures,
     )
     if hasattr(module, "assemble"):
         envs = module.assemble(envs, device, **options)
@@ -306,7 +299,7 @@ def make_part(
 ) -> Envs:
     """Make the environments of one worker process; the name must be spelled as listed."""
     suite, _, task = name.partition("/")
-    module: Any = importlib.import_module(f"{__name__}.{suite.replace('-', '_')}")
+    module = _import_suite(suite)
     part: Envs = getattr(module, "make_part", module.make)(task, seed, num_envs, "cpu", **options)
     return CheckedEnvs(part, _label(name, options), first)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -134,6 +135,7 @@ class AtariEnvs:
         self.device = torch.device(device)
         self.num_envs = games.num_envs
         self.exact = True
+        self.splittable = bool(getattr(games, "splittable", False))
         self.spec = replace(games.spec, obs_shape=(FRAMES, SIDE, SIDE), frames=FRAMES)
         self._refill_after_life = refill_after_life
         # The last stacks. They were handed to the caller, so they are never changed in place.
@@ -146,20 +148,20 @@ class AtariEnvs:
         self._obs = self._to_device(self.games.reset()).repeat(1, FRAMES, 1, 1)
         return self._obs
 
-    def send(self, action: Tensor) -> None:
-        """Start one step."""
-        self.games.send(action)
+    def send(self, action: Tensor, **options: Any) -> None:
+        """Start one step; options are those of ``fleet_workers``, here and below."""
+        self.games.send(action, **options)
 
-    def receive(self) -> Step:
+    def receive(self, **options: Any) -> Step:
         """Wait for the step that ``send`` started."""
-        step = self.games.receive()
+        step = self.games.receive(**options)
         newest = self._to_device(step.obs)
         if step.final_index is None or step.final_obs is None:  # nearly always
-            self._obs = _append_frame(self._obs, newest)
+            self._obs = self._advanced(self._obs, newest, step)
             return replace(step, obs=self._obs)
         index = step.final_index.to(self.device)
         final_obs = _append_frame(self._obs[index], self._to_device(step.final_obs))
-        self._obs = _append_frame(self._obs.index_copy(0, index, final_obs), newest)
+        self._obs = self._advanced(self._obs.index_copy(0, index, final_obs), newest, step)
         new_games = torch.tensor([episode.env for episode in step.episodes], dtype=torch.int64)
         refilled = index if self._refill_after_life else new_games.to(self.device)
         self._obs.index_copy_(0, refilled, newest[refilled].repeat(1, FRAMES, 1, 1))
@@ -173,6 +175,14 @@ class AtariEnvs:
             final_index=step.final_index[ended],
             final_obs=final_obs[ended.to(self.device)],
         )
+
+    def _advanced(self, stacks: Tensor, newest: Tensor, step: Step) -> Tensor:
+        """Append the newest frames to the stacks of the games that made a step."""
+        appended = _append_frame(stacks, newest)
+        if step.present is None:
+            return appended
+        present = torch.from_numpy(step.present).to(self.device)
+        return torch.where(present[:, None, None, None], appended, self._obs)
 
     def _to_device(self, frames: Tensor) -> Tensor:
         """Return frames on the device of the stacks."""

@@ -51,14 +51,14 @@ class CheckedEnvs:
         obs: Tensor = self._checked_start(self.envs.reset)
         return obs
 
-    def send(self, action: Tensor) -> None:
-        """Start one step."""
-        self.envs.send(action)
+    def send(self, action: Tensor, **options: Any) -> None:
+        """Start one step; options are those of ``fleet_workers``, here and below."""
+        self.envs.send(action, **options)
 
-    def receive(self) -> Step:
+    def receive(self, **options: Any) -> Step:
         """Wait for the step that ``send`` started; raises InvalidStep if it cannot be used."""
         try:
-            step = self.envs.receive()
+            step = self.envs.receive(**options)
             forms = (_form(step.obs), _form(step.reward), _form(step.terminated))
             self._check_forms(*forms, _form(step.truncated))
             check_finite(step.reward.numpy(), "a reward")

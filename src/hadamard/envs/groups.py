@@ -96,3 +96,33 @@ def join_steps(steps: Sequence[Step]) -> Step:
             for episode in s.episodes
         ),
     )
+
+
+def split_step(step: Step, count: int) -> list[Step]:
+    """Divide a step into those of equal groups of environments: the reverse of `join_steps`."""
+    size = len(step.reward) // count
+    parts = [slice(first, first + size) for first in range(0, len(step.reward), size)]
+    final = [] if step.final_index is None else step.final_index.tolist()
+    steps = []
+    for part in parts:
+        rows = [row for row, env in enumerate(final) if part.start <= env < part.stop]
+        ended = rows and step.final_obs is not None
+        steps.append(
+            Step(
+                obs=step.obs[part],
+                reward=step.reward[part],
+                terminated=step.terminated[part],
+                truncated=step.truncated[part],
+                final_index=torch.tensor([final[row] - part.start for row in rows])
+                if ended
+                else None,
+                final_obs=step.final_obs[rows] if ended and step.final_obs is not None else None,
+                any_truncated=step.any_truncated and bool(step.truncated[part].any()),
+                episodes=tuple(
+                    episode._replace(env=episode.env - part.start)
+                    for episode in step.episodes
+                    if part.start <= episode.env < part.stop
+                ),
+            )
+        )
+    return steps

@@ -134,7 +134,9 @@ def _url(source: str) -> str:
     if source.startswith(("http://", "https://", "file://")):
         return source.rstrip("/")
     if not Path(source).is_dir():
-        raise AssetsError(f"{source} is neither a folder nor an http://, https:// or file:// URL")
+        raise AssetsError(
+            f"--source {source} is neither a folder nor an http://, https:// or file:// URL"
+        )
     return Path(source).resolve().as_uri()
 
 

@@ -100,7 +100,8 @@ class TensorGames:
         check_num_envs(num_envs)
         self.rules, self.num_envs, self.device = rules, num_envs, torch.device(device)
         game = rules.game
-        self.spec = EnvSpec((game.CHANNELS, 10, 10), torch.uint8, len(game.ACTIONS))
+        shape = game.CHANNELS, 10, 10
+        self.spec = EnvSpec(shape, torch.uint8, len(game.ACTIONS), on_device=True)
         self.actions = torch.tensor(game.ACTIONS, device=device)
         self.seed = torch.tensor([seed], device=device)
         self.steps = torch.zeros(1, dtype=torch.int64, device=device)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hadamard.core import plugins
 from hadamard.core.types import Envs, EnvSpec
 from hadamard.envs.common import EnvironmentFailure
 
@@ -77,6 +78,7 @@ def run(
     first: int,
     options: dict[str, Any],
     variables: dict[str, str],
+    plugin: str = "",
 ) -> None:
     """Serve commands until the main process says close, or is gone.
 
@@ -88,6 +90,7 @@ def run(
         first: Number of the first of them among all groups.
         options: The suite's own arguments.
         variables: The environment variables of the main process.
+        plugin: The file that defines the suite, as text; empty if it needs none.
     """
     # Ctrl-C, `timeout`, a lost terminal and batch systems signal every process of a job.
     # Only the main process decides what to do about it.
@@ -97,6 +100,7 @@ def run(
     os.environ.clear()
     os.environ.update(variables)
     try:
+        plugins.load_text(plugin)
         _serve(pipe, name, seeds, part, first, options)
     except (EOFError, ConnectionError):
         return

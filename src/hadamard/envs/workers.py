@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hadamard.core import plugins
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs import worker_process
 from hadamard.envs.common import (
@@ -60,6 +61,9 @@ class WorkerEnvs:
         options: The suite's own arguments.
         preload: Packages to load once for all workers that are started later.
         first: Number of the first environment, if they are one of several groups.
+        failures: Where the failures of workers are put, by environment, so that the other workers
+            go on; by default the first failure ends all and is raised. Environments that have
+            failed stand still.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class WorkerEnvs:
         options: Mapping[str, Any] | None = None,
         preload: Sequence[str] = (),
         first: int = 0,
+        failures: dict[int, EnvironmentFailure] | None = None,
     ) -> None:
         check_num_envs(num_envs)
         if not 1 <= workers <= num_envs:
@@ -83,6 +88,8 @@ class WorkerEnvs:
             )
         self.name, self.first = name, first
         self.num_envs = num_envs
+        self._failures: dict[int, EnvironmentFailure] | None = None  # until all have begun
+        self._failed: set[int] = set()  # workers
         self.device = torch.device(device)
         self.timeout = timeout
         share, remainder = divmod(num_envs, workers)
@@ -98,12 +105,15 @@ class WorkerEnvs:
         self._finalizer = weakref.finalize(self, _kill, self._processes, self._pipes)
         context = _context(preload)
         seeds = environment_seeds(seed, num_envs)
+        suite = plugins.name_of("hadamard.envs", name.partition("/")[0])
+        plugin = plugins.to_text("hadamard.envs", suite)
         for part in self._parts:
             pipe, worker_pipe = context.Pipe()
             # The server process keeps the environment variables it was started with.
             variables = dict(os.environ)
             numbers = part, first + part.start
-            arguments = (worker_pipe, name, seeds[part], *numbers, dict(options or {}), variables)
+            settings = (*numbers, dict(options or {}), variables, plugin)
+            arguments = (worker_pipe, name, seeds[part], *settings)
             process = context.Process(target=worker_process.run, args=arguments, daemon=True)
             process.start()
             # If another process held the worker's end, its death would not close the pipe.
@@ -124,6 +134,7 @@ class WorkerEnvs:
         with tempfile.TemporaryDirectory(prefix="hadamard-", dir=memory_folder) as folder:
             self._shared = SharedMemory.map(folder, self.spec, num_envs)
             self._call("attach", [(folder, self.spec, num_envs)] * workers)
+        self._failures = failures
 
     def reset(self) -> Tensor:
         """Start new episodes everywhere."""
@@ -146,10 +157,14 @@ class WorkerEnvs:
         if not self._step_in_flight:
             raise RuntimeError("receive() without send(): no step was started")
         self._step_in_flight = False
+        return self._outcome(self._receive_answers(self.timeout), self._shared.obs)
+
+    def _outcome(self, answers: Iterable[Any], obs: Tensor) -> Step:
+        """Return the step that the workers have answered to, and that led to ``obs``."""
         ended: list[int] = []
         episodes: list[Episode] = []
         any_truncated = False
-        for answer in self._receive_answers(self.timeout):
+        for answer in answers:
             if answer is not None:
                 worker_ended, worker_truncated, worker_episodes = answer
                 ended += worker_ended
@@ -158,7 +173,7 @@ class WorkerEnvs:
         shared = self._shared
         index = np.array(ended)
         return Step(
-            obs=copy_to_device(shared.obs.numpy(), self.device),
+            obs=copy_to_device(obs.numpy(), self.device),
             reward=shared.reward.clone(),
             terminated=shared.terminated.clone(),
             truncated=shared.truncated.clone(),
@@ -200,7 +215,22 @@ class WorkerEnvs:
         if self._step_in_flight:
             raise RuntimeError("a step is under way: receive() it before saving the state")
         states = self._call("state")
+        if self._failed and self.splittable:
+            states = self._without_gaps(states)
         return _join_states(states) if self.splittable else {"workers": states}
+
+    def _without_gaps(self, states: Sequence[State | None]) -> list[State]:
+        """Return a state for each worker: in place of one that failed, copies of another's."""
+        (whole, *_) = (state for state in states if state is not None)
+        sizes = [part.stop - part.start for part in self._parts]
+        return [
+            state
+            or {
+                key: np.concatenate([v[:1]] * size) if isinstance(v, np.ndarray) else v[:1] * size
+                for key, v in whole.items()
+            }
+            for state, size in zip(states, sizes, strict=True)
+        ]
 
     def load_state_dict(self, state: State) -> Tensor | None:
         """Load a state; return its observations, or None if the suite cannot restore exactly."""
@@ -232,18 +262,23 @@ class WorkerEnvs:
             self._send(*(message(command, argument) for argument in arguments))
         return self._receive_answers(self.timeout)
 
-    def _send(self, *messages: bytes) -> None:
-        """Send one message to all workers, or each worker its own."""
+    def _send(self, *messages: bytes, to: Sequence[int] | None = None) -> None:
+        """Send one message to all workers or to some, or each worker its own."""
         if not self._finalizer.alive:
             raise RuntimeError("these environments are closed")
-        for worker, pipe in enumerate(self._pipes):
+        for worker in range(len(self._pipes)) if to is None else to:
+            if worker in self._failed:
+                continue
             try:
-                pipe.send_bytes(messages[worker if len(messages) > 1 else 0])
+                self._pipes[worker].send_bytes(messages[worker if len(messages) > 1 else 0])
             except OSError:
-                self._read_answer(worker)  # raises the cause of its death
+                try:
+                    self._read_answer(worker)  # raises the cause of its death
+                except EnvironmentFailure as failure:
+                    self._set_aside(worker, failure)
 
     def _receive_answers(self, timeout: float) -> list[Any]:
-        """Wait for one answer of every worker; if one fails, all are ended.
+        """Wait for one answer of every worker; of one that has failed it is None.
 
         They are waited for in order: the others finish while the first still plays, so this
         process wakes up less often than if it waited for any of them.
@@ -251,11 +286,29 @@ class WorkerEnvs:
         deadline = time.monotonic() + timeout
         answers = []
         for worker, poll in enumerate(self._polls):
-            seconds_left = max(0.0, deadline - time.monotonic())
-            if not poll.poll(1e3 * seconds_left):
-                raise self._failure(worker, f"did not answer within {timeout:g} s")
-            answers.append(self._read_answer(worker))
+            answer = None
+            if worker not in self._failed:
+                seconds_left = max(0.0, deadline - time.monotonic())
+                try:
+                    if not poll.poll(1e3 * seconds_left):
+                        raise self._failure(worker, f"did not answer within {timeout:g} s")
+                    answer = self._read_answer(worker)
+                except EnvironmentFailure as failure:
+                    self._set_aside(worker, failure)
+            answers.append(answer)
         return answers
+
+    def _set_aside(self, worker: int, failure: EnvironmentFailure) -> None:
+        """End a worker that failed, or all of them where failures are not collected."""
+        if self._failures is None:
+            self._finalizer()
+            raise failure
+        self._failed.add(worker)
+        self._processes[worker].kill()
+        part, shared = self._parts[worker], self._shared
+        for tensor in (shared.reward, shared.terminated, shared.truncated):
+            tensor[part] = 0
+        self._failures.update(dict.fromkeys(range(part.start, part.stop), failure))
 
     def _read_answer(self, worker: int) -> Any:
         """Return a worker's answer, or raise its error or how it died."""
@@ -269,16 +322,14 @@ class WorkerEnvs:
             return None
         error, answer = pickle.loads(received)
         if isinstance(error, EnvironmentFailure):
-            self._finalizer()
             raise error
         if error is not None:
             raise self._failure(worker, f"failed:\n{error}")
         return answer
 
     def _failure(self, worker: int, problem: str) -> EnvironmentFailure:
-        """End all workers and return an error that names the one that failed."""
+        """Return an error that names the worker that failed."""
         part = self._parts[worker]
-        self._finalizer()
         return EnvironmentFailure(
             f"worker {worker} (of {len(self._parts)}; environments "
             f"{self.first + part.start} to {self.first + part.stop - 1} of {self.name}) {problem}"

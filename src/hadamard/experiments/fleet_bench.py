@@ -14,13 +14,19 @@ import torch
 from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments.bench import VARIANTS, Bench, Quiet, Timing, short_warm_up
+from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
+from hadamard.training.fleet.hosted import Hosted
 from hadamard.training.setup import Setup
 from hadamard.training.start import default_spec
 from hadamard.training.trainer import Trainer
 
 PARTS = ("playing", "learning", "health")
 """The parts whose shares the table shows; the rest is the runs' records."""
+
+
+_CLOCKED = {"playing": ("acting", "stepping"), "learning": ("learning",), "health": ("health",)}
+"""What the clocks of runs call these parts, where the host plays."""
 
 
 class TimedFleet:
@@ -39,7 +45,8 @@ class TimedFleet:
         folder: Path,
         changes: Mapping[str, Any] | None = None,
     ) -> None:
-        spec = overridden(default_spec(algorithm, env), {**VARIANTS[variant], **(changes or {})})
+        settings = {**VARIANTS[variant], **(changes or {})}
+        spec = overridden(default_spec(algorithm, env), settings)
         quiet = {"device": device, "train.fleet": "on", "train.tensorboard": False}
         quiet |= {"train.checkpoint_every": 0, **short_warm_up(algorithm, spec)}
         start = time.perf_counter()
@@ -55,7 +62,9 @@ class TimedFleet:
             self.trainers = trainers
             self.fleet = Fleet(trainers)
             self._loop = self.fleet.loop(lambda: False)
-            for _ in range(2):
+            self._block()
+            self._block()
+            while not self.fleet.computation.metrics:
                 self._block()
             self._resources = stack.pop_all()
         self.setup_seconds = time.perf_counter() - start
@@ -68,20 +77,28 @@ class TimedFleet:
     def measure(self, seconds: float) -> Timing:
         """Train for at least this long, up to the end of a block."""
         steps = sum(trainer.step for trainer in self.trainers)
-        clocks = [trainer.clock.seconds_by_part for trainer in self.trainers]
-        health = sum(clock.get("health", 0.0) for clock in clocks)
+        before = self._clocked()
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
             next(self._loop)
         elapsed = time.perf_counter() - start
         steps = sum(trainer.step for trainer in self.trainers) - steps
-        health = sum(clock.get("health", 0.0) for clock in clocks) - health
-        parts = {"health": health, **self._device_parts(steps)}
-        return Timing(steps, elapsed, parts)
+        clocked = {name: seconds - before[name] for name, seconds in self._clocked().items()}
+        on_device = {} if isinstance(self.fleet.computation, Hosted) else self._device_parts(steps)
+        return Timing(steps, elapsed, {**clocked, **on_device})
+
+    def _clocked(self) -> dict[str, float]:
+        """Return the seconds that the runs' clocks show for each part."""
+        clocks = [trainer.clock.seconds_by_part for trainer in self.trainers]
+        return {
+            part: sum(clock.get(name, 0.0) for clock in clocks for name in names)
+            for part, names in _CLOCKED.items()
+        }
 
     def _device_parts(self, steps: int) -> dict[str, float]:
         """Return how long the device plays and learns for so many steps."""
         computation = self.fleet.computation
+        assert not isinstance(computation, Hosted)
         blocks = steps / computation.block / len(self.trainers)
         parts = computation.timed(self._timer)
         return {name: seconds * blocks for name, seconds in parts.items()}
@@ -100,11 +117,15 @@ class TimedFleet:
 
     def close(self) -> None:
         """Close the environments and the run folders."""
+        self._loop.close()
         self._resources.close()
 
 
 def bench(request: Bench) -> str:
     """Measure fleets of several sizes, and return the table."""
+    for algorithm in request.algorithms:
+        if reason := fleet.obstacle(algorithm, default_spec(algorithm, request.env)):
+            raise ValueError(f"--fleet measures runs that can be trained together: {reason}")
     counts = " / ".join(map(str, request.runs))
     lines = [
         f"{request.env}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",
@@ -132,6 +153,6 @@ def measured(
 ) -> Timing:
     """Return the timing of one fleet."""
     with tempfile.TemporaryDirectory() as folder:
-        fleet = TimedFleet(algorithm, env, variant, runs, device, Path(folder))
-        with closing(fleet):
-            return fleet.measure(seconds)
+        timed = TimedFleet(algorithm, env, variant, runs, device, Path(folder))
+        with closing(timed):
+            return timed.measure(seconds)

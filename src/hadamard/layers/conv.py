@@ -43,16 +43,48 @@ class Conv2d(nn.Conv2d):
         return out
 
 
+_CHANNELS = 16
+"""Channels of images that are not observations, at least: they need a gradient."""
+
+
 def patch_product(
     images: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]
 ) -> Tensor:
     """Convolve without padding as a product of patches and kernels."""
+    if images.shape[1] >= _CHANNELS:
+        return _slice_product(images, weight, bias, stride)
     outputs, _, height, width = weight.shape
     patches = images.unfold(2, height, stride[0]).unfold(3, width, stride[1])
     rows, columns = patches.shape[2:4]
     flat = patches.permute(0, 2, 3, 1, 4, 5).reshape(len(images) * rows * columns, -1)
     products = F.linear(flat, weight.reshape(outputs, -1), bias)
     return products.view(len(images), rows, columns, outputs).permute(0, 3, 1, 2)
+
+
+def _slice_product(
+    images: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...]
+) -> Tensor:
+    """Do the same with patches that are joined from shifted images.
+
+    Unlike those of ``unfold``, they have a gradient that is computed for many networks at once.
+    """
+    (down, across), (height, width) = stride, weight.shape[2:]
+    if 1 < down == across and height % down == width % down == 0:
+        images, weight = space_to_depth(images, down), space_to_depth(weight, down)
+        (down, across), (height, width) = (1, 1), weight.shape[2:]
+    pixels = images.movedim(1, -1)
+    rows, columns = (
+        (pixels.shape[1] - height) // down + 1,
+        (pixels.shape[2] - width) // across + 1,
+    )
+    shifted = [
+        pixels[:, y : y + down * (rows - 1) + 1 : down, x : x + across * (columns - 1) + 1 : across]
+        for y in range(height)
+        for x in range(width)
+    ]
+    patches = torch.cat(shifted, dim=-1)
+    kernels = weight.permute(0, 2, 3, 1).reshape(len(weight), -1)
+    return F.linear(patches, kernels, bias).movedim(-1, 1)
 
 
 def space_to_depth(images: Tensor, side: int) -> Tensor:

@@ -55,7 +55,7 @@ class ObservationNormalizer(RunningMoments):
     def forward(self, obs: Tensor) -> Tensor:
         """Normalize with the statistics so far."""
         centered = obs.to(torch.float64) - self.mean
-        return (centered / (self.variance + EPSILON).sqrt()).to(torch.float32)
+        return (centered / (self.variance + EPSILON).sqrt()).to(obs.dtype)
 
 
 class RewardScaler(nn.Module):
@@ -85,7 +85,7 @@ class RewardScaler(nn.Module):
     def forward(self, reward: Tensor) -> Tensor:
         """Scale with the statistics so far."""
         deviation = (self.moments.variance + EPSILON).sqrt()
-        return (reward / torch.maximum(deviation, self.largest / self.limit)).to(torch.float32)
+        return (reward / torch.maximum(deviation, self.largest / self.limit)).to(reward.dtype)
 
     def scaled_rollout(self, reward: Tensor, done: Tensor) -> Tensor:
         """Add a rollout (steps, environments), and return it scaled and cut off at ``LARGEST``."""

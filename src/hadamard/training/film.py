@@ -58,7 +58,7 @@ def default_output(folder: Path) -> Path:
 def check_output(path: Path) -> None:
     """Raise an error if a film could not be written here, before anything is played."""
     if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"name a film {joined(_FORMATS, 'or')}, got {path}")
+        raise ValueError(f"--output: name a film {joined(_FORMATS, 'or')}, got {path}")
     if path.suffix.lower() == ".mp4" and not _ffmpeg():
         instead = ", or name a .gif" if _is_installed("PIL") else ""
         raise ImportError(f"an MP4 needs ffmpeg: {INSTALL}{instead}")

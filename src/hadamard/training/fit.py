@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 from hadamard.core import record
 from hadamard.core.stopping import stop_signals
+from hadamard.envs.common import EnvironmentFailure
 from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.memory import is_out_of_memory
@@ -55,7 +56,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     """Run the trainers in turns to their end, or until a signal asks to stop.
 
     Those of one shape are trained as one computation, if their settings say so. If a run diverges,
-    the others go on; the error is raised when they are done.
+    or the games of a run in a fleet fail, the others go on; the error is raised when they are done.
     """
     stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
     groups = fleet.grouped(
@@ -69,6 +70,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     several = len(units) > 1
     interrupted: set[str] = set()
     messages: list[str] = []
+    failures: list[str] = []
     reasons: dict[str, str] = {}
     with stop_signals() as stop_requested:
         loops = {unit: unit.loop(stop_requested) for unit in units}
@@ -85,11 +87,17 @@ def fit(trainers: Sequence[Trainer]) -> None:
                 except Diverged as error:
                     messages.append(str(error))
                     reasons |= _reasons(unit, str(error))
+                except EnvironmentFailure as error:
+                    if isinstance(unit, Trainer):
+                        raise
+                    failures.append(str(error))
                 except RuntimeError as error:
                     if "CUDA error" in str(error) and not is_out_of_memory(error):
                         raise _gpu_failure(trainers, error) from error
                     raise
                 del loops[unit]
+    if failures:
+        raise EnvironmentFailure("\n".join(failures + messages))
     if messages:
         raise SomeDiverged(messages, reasons)
     if interrupted:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 
 from hadamard import envs
-from hadamard.core import checkpoint, machine
+from hadamard.core import checkpoint, machine, plugin_records
 from hadamard.core.config import RunSpec, overridden
 from hadamard.core.types import Agent
 from hadamard.training import start
@@ -21,6 +22,8 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     """
     run, algorithm, spec = start.open_run(path)
     start.require_settings(run)
+    for change in plugin_records.changes(run.config, run.path):
+        warnings.warn(change, stacklevel=2)
     overrides = {
         "train.compile": "off",
         "algo.replay_capacity": 1_000 * spec.algo.num_envs,

@@ -53,7 +53,7 @@ class Part(NamedTuple):
     size: int
     settings: tuple[str, ...]
     place: str
-    """memory, GPU memory or disk."""
+    """memory, GPU memory or disk; auto: the GPU's, if this is at most half of what is left."""
 
 
 def check(spec: RunSpec[Any], device: torch.device, env: EnvSpec | None = None) -> None:
@@ -62,7 +62,7 @@ def check(spec: RunSpec[Any], device: torch.device, env: EnvSpec | None = None) 
     Before the environments are made, so without ``env``, an observation counts as nothing.
     """
     values = flattened(to_dict(spec))
-    parts = list(_parts(spec, values, device, env))
+    parts = _placed(_parts(spec, values, device, env), spec)
     for place in dict.fromkeys(part.place for part in parts):
         needed, (total, free) = sum(p.size for p in parts if p.place == place), _sizes(place, spec)
         if needed <= free:
@@ -126,16 +126,30 @@ def _needed(
 ) -> dict[str, tuple[int, set[str]]]:
     """Return the bytes that runs need in each place, with the settings that decide most of them."""
     sizes: dict[str, dict[tuple[str, ...], int]] = {}
-    for spec in specs:
-        for part in _parts(spec, flattened(to_dict(spec)), device, env):
-            in_place = sizes.setdefault(part.place, {})
-            in_place[part.settings] = in_place.get(part.settings, 0) + part.size
+    parts = [part for spec in specs for part in _parts(spec, flattened(to_dict(spec)), device, env)]
+    for part in _placed(parts, specs[0]):
+        in_place = sizes.setdefault(part.place, {})
+        in_place[part.settings] = in_place.get(part.settings, 0) + part.size
     needed = {}
     for place, in_place in sizes.items():
         total = sum(in_place.values())
         largest = [settings for settings, size in in_place.items() if 10 * size >= total]
         needed[place] = total, {name for settings in largest for name in settings}
     return needed
+
+
+def _placed(parts: Iterable[Part], spec: RunSpec[Any]) -> list[Part]:
+    """Decide where the parts are kept that may be in either memory, as a replay decides it."""
+    parts, on_gpu = list(parts), "GPU memory"
+    left = _sizes(on_gpu, spec)[0] if any(part.place == "auto" for part in parts) else 0
+    left -= sum(part.size for part in parts if part.place == on_gpu)
+    placed = []
+    for part in parts:
+        if part.place == "auto":
+            part = part._replace(place=on_gpu if 2 * part.size < left else "memory")
+            left -= part.size if part.place == on_gpu else 0
+        placed.append(part)
+    return placed
 
 
 def _parts(
@@ -161,7 +175,8 @@ def _parts(
         yield Part("worker processes", (count or 0) * WORKER_BYTES, (name,), "memory")
 
     capacity = values.get("algo.replay_capacity")
-    if capacity is not None and train.fleet == "on":  # planes of bits, see ``BitReplay``
+    on_device = env is not None and env.on_device
+    if capacity is not None and train.fleet == "on" and on_device:  # see ``BitReplay``
         size = 2 * -(-numbers // 8) + FLOAT_BYTES + 2
         yield Part("replay", capacity * size, ("algo.replay_capacity",), learner)
     elif capacity is not None:
@@ -170,6 +185,8 @@ def _parts(
         rest = slots * (action_bytes + FLOAT_BYTES + 2)
         storage = values.get("algo.replay_storage", "device")
         place = {"device": learner, "disk": "disk"}.get(storage, "memory")
+        if storage == "auto" and learner != "memory":
+            place = "auto"
         yield Part("replay", frames, ("algo.replay_capacity",), place)
         yield Part("replay", rest, ("algo.replay_capacity",), "memory")
     if (rollout_steps := values.get("algo.rollout_steps")) is not None:
@@ -190,10 +207,10 @@ def _parts(
             continue
         setting = f"algo.{name}"
         if name.endswith("_blocks"):
-            inner = width if name == "critic_blocks" else values["algo.actor_width"]
-            matrix = 2 * values["algo.expansion"] * inner**2
+            inner = "net.width" if name == "critic_blocks" else "algo.actor_width"
+            matrix = 2 * values["algo.expansion"] * values[inner] ** 2
             size = _weights(value * matrix, (), "").size + value * BLOCK_BYTES
-            yield Part("network", size, (setting, "algo.expansion"), learner)
+            yield Part("network", size, (setting, inner, "algo.expansion"), learner)
         else:
             yield _weights(value**2, (setting,), learner)
     if (bins := values.get("algo.bins")) is not None:

@@ -18,6 +18,8 @@ from hadamard.training import memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
+TRAINING = 10
+"""Purpose of the seeds of the environments that a run learns from, see ``child_seed``."""
 
 
 class Setup:
@@ -36,8 +38,11 @@ class Setup:
         """The agent, if it chooses the greedy actions in the same call as those of training."""
         self.evaluation: Envs | None = None
         train, count = spec.train, spec.algo.num_envs
-        groups = max(1, min(train.env_groups, count, train.env_workers or count))
-        self.envs = self._make_envs(count, 10, train.env_workers, groups)
+        workers, groups = train.env_workers, train.env_groups
+        if train.fleet == "on":  # a fleet has its own workers
+            workers, groups = 0, 1
+        groups = max(1, min(groups, count, workers or count))
+        self.envs = self._make_envs(count, TRAINING, workers, groups)
         self.groups = self.envs.groups if isinstance(self.envs, GroupedEnvs) else [self.envs]
         try:
             memory.check(spec, self.device, self.envs.spec)
@@ -66,7 +71,7 @@ class Setup:
         *,
         training: bool = True,
     ) -> Envs:
-        if self.spec.train.fleet == "on":
+        if self.spec.train.fleet == "on" and envs.plays_on_device(self.spec.env):
             seed = child_seed(self.spec.seed, purpose)
             return envs.make_on_device(self.spec.env, seed, count, self.device)
         return envs.make(
@@ -138,7 +143,7 @@ def make_agent(
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     env = environments.spec
     if env.actions not in module.ACTIONS:
-        names = discover.names(ALGORITHMS)
+        names = discover.names(ALGORITHMS, installed=False)
         actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
         suitable = [name for name in names if env.actions in actions[name]]
         raise ValueError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hadamard.core import checkpoint, discover, identity, machine, record
+from hadamard.core import checkpoint, discover, identity, machine, plugin_records, record
 from hadamard.core.config import (
     RunSpec,
     flattened,
@@ -78,7 +78,7 @@ def train_together(
     Each gives the same results as alone: while the environments of one play, the others act and
     learn. On a GPU their work overlaps.
     """
-    specs = [fleet.resolved(algorithm, with_remedy_defaults(spec)) for spec in specs]
+    specs = fleet.resolved_together(algorithm, [with_remedy_defaults(spec) for spec in specs])
     specs = [
         replace(spec, run_dir=spec.run_dir or default_run_dir(algorithm, spec)) for spec in specs
     ]
@@ -102,7 +102,9 @@ def train_together(
 def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) -> Trainer:
     """Make the folder and the trainer of a new run, which the stack closes."""
     assert setup.spec.run_dir is not None
-    settings = {"algorithm": setup.algorithm, "spec": to_dict(setup.spec)}
+    settings: dict[str, Any] = {"algorithm": setup.algorithm, "spec": to_dict(setup.spec)}
+    if plugins := plugin_records.of_run(setup.algorithm, settings["spec"]):
+        settings["plugins"] = plugins
     settings["machine"] = machine.describe(setup.device)
     run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
     return stack.enter_context(closing(Trainer(setup, run, progress, resume=False)))
@@ -110,20 +112,28 @@ def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) 
 
 @contextmanager
 def new_trainer(
-    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+    algorithm: str,
+    spec: RunSpec[Any],
+    progress: Callable[..., Progress] = make_progress,
+    *,
+    together: bool = False,
 ) -> Iterator[Trainer]:
-    """Make a new run, to be trained with `fit`."""
-    spec = fleet.resolved(algorithm, with_remedy_defaults(spec))
+    """Make a new run, to be trained with `fit`; ``together`` with others of its shape."""
+    spec = fleet.resolved(algorithm, with_remedy_defaults(spec), together=together)
     with ExitStack() as stack:
         setup = stack.enter_context(closing(Setup(algorithm, spec)))
         yield _created(setup, progress, stack)
 
 
 def resume(
-    path: str, progress: Callable[..., Progress] = make_progress, until: int | None = None
+    path: str,
+    progress: Callable[..., Progress] = make_progress,
+    until: int | None = None,
+    *,
+    changed_plugins: bool = False,
 ) -> dict[str, Any]:
     """Continue a run from its last whole checkpoint, see `resume_together`."""
-    (summary,) = resume_together([path], progress, until)
+    (summary,) = resume_together([path], progress, until, changed_plugins=changed_plugins)
     return summary
 
 
@@ -131,10 +141,13 @@ def resume_together(
     paths: Sequence[str],
     progress: Callable[..., Progress] = make_progress,
     until: int | None = None,
+    *,
+    changed_plugins: bool = False,
 ) -> list[dict[str, Any]]:
     """Continue interrupted runs in turns in this process; finished runs stay as they are.
 
     ``until`` replaces their ``train.until``; runs that ended at an earlier step continue too.
+    With ``changed_plugins`` a plugin may have changed since; the run records both checksums.
     """
     opened = [open_run(path) for path in paths]
     if until is not None:
@@ -151,7 +164,7 @@ def resume_together(
     with memory.explained([spec for *_, spec in unfinished]), ExitStack() as stack:
         trainers: list[Trainer] = []
         for run, algorithm, spec in unfinished:
-            setup = _reopened(run, algorithm, spec, stack)
+            setup = _reopened(run, algorithm, spec, stack, changed_plugins=changed_plugins)
             if not trainers:
                 specs = [spec for *_, spec in unfinished]
                 memory.check_together(specs, setup.device, setup.envs.spec)
@@ -161,11 +174,25 @@ def resume_together(
     return [summary for run, _, _ in opened if (summary := run.done) is not None]
 
 
-def _reopened(run: Run, algorithm: str, spec: RunSpec[Any], stack: ExitStack) -> Setup:
+def _reopened(
+    run: Run,
+    algorithm: str,
+    spec: RunSpec[Any],
+    stack: ExitStack,
+    *,
+    changed_plugins: bool = False,
+) -> Setup:
     """Lock and check an interrupted run, which the stack closes."""
     run.lock()
     stack.enter_context(closing(run))
     require_resumable(run)
+    if changes := plugin_records.changes(run.config, run.path):
+        if not changed_plugins:
+            raise RunError(
+                f"{'; '.join(changes)}: continue with the same, or state the change with "
+                "--changed-plugins"
+            )
+        run.replace_plugins(trained_steps(run))
     return stack.enter_context(closing(Setup(algorithm, spec)))
 
 
@@ -260,6 +287,7 @@ def open_run(path: str) -> tuple[Run, str, RunSpec[Any]]:
             f"{run.path} was made by another version of hadamard, whose networks read their "
             "features in another order: train it anew (its report can still be made)"
         )
+    plugin_records.require(config, run.path)
     try:
         algorithm: str = config["algorithm"]
         module = discover.find(ALGORITHMS, algorithm, "algorithm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 import warnings
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from hadamard.core import checkpoint, machine, record
 from hadamard.core.config import to_dict
+from hadamard.core.files import RunError
 from hadamard.core.run import Run
-from hadamard.core.typed import checked
+from hadamard.core.streams import NOTHING
+from hadamard.core.typed import WrongType, checked
 from hadamard.core.types import LearnsAhead, Metrics, State
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
@@ -110,7 +113,7 @@ class Trainer:
                     yield from self.one_step(stopping)
                 except EnvironmentFailure as failure:
                     raise type(failure)(
-                        f"at step {self.step:,}, {str(failure).rstrip()}; {self._last_checkpoint()}"
+                        f"at step {self.step:,}, {str(failure).rstrip()}; {self.last_checkpoint()}"
                     ) from failure
                 except (RuntimeError, ValueError):
                     self._check_finite()  # explains errors that NaN weights cause
@@ -252,21 +255,44 @@ class Trainer:
             self.run.cut_after(self.step, train=self._logged_step, timing=self._logged_step)
         else:
             self.run.cut(extents, self.step)
-        for row in self.run.rows("timing"):
-            self.clock.seconds_before = checked(row.get("seconds"), float, "seconds")
-        for row in self.run.rows("eval"):
-            step, score = (checked(row.get(name), float, name) for name in ("step", "score"))
+        self.clock.seconds_before = self._seconds_before()
+        for step, score in self._evaluations():
             self.scores.add_greedy(step, score)
         if not self.envs.exact:
             self.pipeline.reset()
 
+    def _seconds_before(self) -> float:
+        """Return how long the run has trained, by its last row of timing."""
+        seconds = 0.0
+        for row in self.run.rows("timing"):
+            try:
+                seconds = checked(row.get("seconds"), float, "seconds")
+            except WrongType as error:
+                path = self.run.path / "timing.jsonl"
+                warnings.warn(f"{path}: {error}; timing goes on without it", stacklevel=3)
+        return seconds
+
+    def _evaluations(self, count: int | None = None) -> Iterator[tuple[int, float]]:
+        """Yield the step and the score of each greedy game, or of so many."""
+        path = self.run.path / "eval.jsonl"
+        for row in itertools.islice(self.run.rows("eval"), count):
+            step, score = (checked(row.get(n), float, f"{path}: {n}") for n in ("step", "score"))
+            yield step, score
+
     def _require_rows(self, path: Path, saved: checkpoint.Manifest) -> None:
-        """Refuse a checkpoint whose rows are no longer all in the streams."""
+        """Refuse a checkpoint whose rows are no longer all in the streams, or of other types."""
         if problems := self.run.problems(saved.extents or {}):
             raise checkpoint.CheckpointError(
                 f"{path} cannot be continued from, rows before it are lost: {'; '.join(problems)}. "
                 "Restore these files from a copy, or remove the run to train it anew"
             )
+        if saved.extents is not None:
+            try:
+                list(self._evaluations(saved.extents.get("eval", NOTHING).rows))
+            except (RunError, WrongType) as error:
+                raise checkpoint.CheckpointError(
+                    f"{path} cannot be continued from: {error}"
+                ) from error
 
     def save(self) -> None:
         """Write a checkpoint, after the streams have reached the disk."""
@@ -378,7 +404,7 @@ class Trainer:
         self.run.flush()
         raise Diverged(
             f"{self.algorithm} diverged: {problem} at step {self.step:,}; "
-            f"{self._last_checkpoint()}. Try a smaller --algo.learning-rate or another "
+            f"{self.last_checkpoint()}. Try a smaller --algo.learning-rate or another "
             "--net.activation"
         )
 
@@ -387,7 +413,8 @@ class Trainer:
             return self._finite_weights
         return all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters())
 
-    def _last_checkpoint(self) -> str:
+    def last_checkpoint(self) -> str:
+        """Say what of the run is saved."""
         saved = record.checkpoints(self.run.checkpoints)
         if saved:
             return f"the last good checkpoint is {saved[0]}"

@@ -93,8 +93,9 @@ def test_a_run_keeps_the_form_it_began_with(tmp_path: Path) -> None:
 
 
 def test_a_fleet_that_is_not_possible_is_refused_before_any_run(tmp_path: Path) -> None:
+    refused = small_job(tmp_path, train__fleet="on", train__greedy_envs=1)
     for job, reason in (
-        (small_job(tmp_path, train__fleet="on"), "probe/both is not played on the device"),
+        (refused, "--train.greedy-envs 1 plays greedy games beside training"),
         (stacked_job(tmp_path, 0, env="minatar/no-such-game"), "no task 'no-such-game'"),
     ):
         with pytest.raises(ValueError, match=reason):

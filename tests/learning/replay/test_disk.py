@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
+from hadamard.core.typed import WrongType
 from hadamard.learning.replay import Replay
 from tests.support.checkpoints import flip_a_byte
 from tests.support.replay import Transitions, sample_all
@@ -78,6 +80,18 @@ def test_incremental_saves_restore_the_replay_bit_for_bit(
     assert len(list(chunks.iterdir())) <= 20 // between + 3
 
 
+def test_a_file_is_left_out_when_its_last_frame_is_overwritten(tmp_path: Path) -> None:
+    stream = Transitions(1, 1, lives=0.0, resets=0.0, limits=0.0)
+    replay = Replay(stream.spec, 1, 20, CPU)
+    replay.begin(stream.obs())
+    counts = []
+    for steps in (4, 19, 1):  # 5 frames, 24 and 25: the ring holds the last 20
+        for _ in range(steps):
+            replay.add(*stream.step())
+        counts.append((replay.pushed[0], len(replay.save_increment(tmp_path)["chunks"])))
+    assert counts == [(5, 1), (24, 2), (25, 2)]
+
+
 def test_a_save_without_new_frames_writes_none(tmp_path: Path) -> None:
     stream = Transitions(1, 2)
     replay = Replay(stream.spec, 1, 20, CPU)
@@ -102,6 +116,36 @@ def test_a_damaged_file_of_frames_is_refused(tmp_path: Path, damage: str) -> Non
         flip_a_byte(chunk)
     with pytest.raises(CheckpointError, match=f"{chunk.name} is missing or damaged"):
         replay.load_increment(tmp_path, state)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("file", 7, "chunks.file must be a text"),
+        ("sha256", None, "chunks.sha256 must be a text"),
+        ("end", [1.5], r"chunks.end\[0\] must be a whole number"),
+        ("file", "../frames-1.safetensors", "must be frames-N.safetensors, got '../frames-1"),
+    ],
+)
+def test_a_list_of_files_of_another_form_is_refused(
+    tmp_path: Path, field: str, value: Any, words: str
+) -> None:
+    """Before any file is read or removed."""
+    stream = Transitions(1, 2)
+    replay = Replay(stream.spec, 1, 20, CPU)
+    replay.begin(stream.obs())
+    folder = tmp_path / "new" / "replay"
+    state = replay.save_increment(folder)
+    assert len(list(folder.iterdir())) == 1
+    replay.load_increment(folder, state)
+    state["chunks"][0][field] = value
+    for use in (
+        lambda: replay.load_increment(folder, state),
+        lambda: replay.prune(folder, [state]),
+    ):
+        with pytest.raises(WrongType, match=words):
+            use()
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_a_replay_of_another_size_is_refused(tmp_path: Path) -> None:

@@ -196,8 +196,10 @@ def test_an_empty_or_too_small_replay_raises() -> None:
     ):
         Replay(stream.spec, 2, 31, CPU)
     replay = Replay(stream.spec, 2, 32, CPU)
+    with pytest.raises(RuntimeError, match="holds 0 transitions: too few to sample from"):
+        replay.draw_ahead(1, torch.Generator())
     replay.begin(stream.obs())
-    with pytest.raises(RuntimeError, match="holds 0 transitions"):
+    with pytest.raises(RuntimeError, match="holds 0 transitions: too few to sample from"):
         replay.sample(1, torch.Generator())
 
 

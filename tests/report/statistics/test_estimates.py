@@ -165,6 +165,16 @@ def test_mean_curves_by_hand() -> None:
     assert np.isnan(single.high).all()
 
 
+def test_means_of_float32_curves_have_double_precision() -> None:
+    # Both are float32 numbers, their mean is none: there, numbers are 8 apart.
+    band = mean_curve(np.array([[1e8], [1e8 + 8]], np.float32))
+    assert band.value.tolist() == [1e8 + 4]
+    curves = {"task": np.array([[1e8], [1e8 + 8]], np.float32)}
+    assert aggregate_curve(curves, "mean", rng=rng()).value.tolist() == [1e8 + 4]
+    # Student's t of one degree of freedom; the standard error is 4.
+    assert band.high[0] - band.value[0] == pytest.approx(4 * 12.7062047, rel=1e-7)
+
+
 def test_students_t() -> None:
     distribution = pytest.importorskip("scipy.stats").t
     for freedom in (*range(1, 12), 50, 999):

@@ -68,6 +68,8 @@ def test_a_size_needs_an_interval_that_contains_it(
         (-4.0, 3.0, "supported"),
         (1.0, 3.0, "supported"),  # a difference, and within the margin
         (-5.0, 5.0, "supported"),
+        (5.0, 9.0, "undecided"),  # the margin itself is within
+        (-9.0, -5.0, "undecided"),
         (-6.0, 3.0, "undecided"),
         (4.0, 6.0, "undecided"),
         (6.0, 9.0, "not supported"),

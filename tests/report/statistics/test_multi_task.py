@@ -113,6 +113,28 @@ def test_normalizations() -> None:
     assert normalization_of("dqn", ["atari/Pong", "dmc/dog-run"]) == "baseline_min_max"
 
 
+def test_variants_with_scores_on_few_tasks_are_left_out(tmp_path: Path) -> None:
+    """On fewer than half of the tasks; otherwise the tasks without their scores are left out."""
+    tasks = [f"minatar/{name}" for name in ("asterix", "breakout", "freeway", "seaquest")]
+    for number, env in enumerate(tasks):
+        shares = {RELU: 0.6, TANH: 0.4}
+        if number < 2:
+            shares[TANH_HR] = 0.2
+        if number < 1:
+            shares["hadamard", "relu"] = 0.3
+        for seed in range(2):
+            write_runs(tmp_path, shares, 1000, env=env, seed=seed)
+    ((scores,), failures) = combine_tasks(sections(load([tmp_path])))
+    assert not failures
+    assert set(scores.scores) == {"ReLU", "tanh", "tanh + HR"}
+    assert scores.tasks == tasks[:2]
+    assert scores.left_out == [
+        "ReLU + HR is left out: it has final scores on 1 of 4 tasks.",
+        "minatar/freeway is left out: tanh + HR has no final score there.",
+        "minatar/seaquest is left out: tanh + HR has no final score there.",
+    ]
+
+
 def test_tasks_that_cannot_be_combined_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", env="minatar/breakout", score=[0.0, 2.0])
     write_run(tmp_path / "b", env="minatar/asterix", score=1.0)  # nothing to normalize by

@@ -32,13 +32,24 @@ def spec_of(algorithm: str, env: str = "minatar/breakout", **changes: Any) -> Ru
     [
         ("pqn", "probe/both", {}, "probe/both is not played on the device"),
         ("pqn", "atari/Breakout", {}, "atari/Breakout is not played on the device"),
-        ("simbav2", "probe/track", {}, "simbav2 has no form for stacked runs"),
+        (
+            "simbav2",
+            "probe/track",
+            {"train__greedy_envs": 2},
+            "--train.greedy-envs 2 plays greedy games beside training",
+        ),
         ("mrq", "probe/track", {}, "mrq has no form for stacked runs"),
         (
             "dqn",
             "minatar/breakout",
             {"train__eval_every": 500},
             "--train.eval-every 500 plays evaluations outside the fleet",
+        ),
+        (
+            "dqn",
+            "atari/Breakout",
+            {"train__greedy_envs": 2},
+            "--train.greedy-envs 2 plays greedy games beside training",
         ),
         (
             "pqn",
@@ -61,6 +72,38 @@ def test_a_fleet_that_is_not_possible_is_refused(
     for choice in ("auto", "off"):
         other = replace(spec, train=replace(spec.train, fleet=choice))
         assert fleet.resolved(algorithm, other).train.fleet == "off"
+
+
+@pytest.mark.skipif(bool(envs.missing("atari")), reason="needs the extra atari")
+def test_runs_whose_games_the_host_plays_are_stacked_where_there_are_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One run alone is faster by its own loop, and stays what it was."""
+
+    def forms(*specs: RunSpec[Any], algorithm: str = "dqn") -> list[str]:
+        return [spec.train.fleet for spec in fleet.resolved_together(algorithm, specs)]
+
+    game, other, chosen, never = (
+        spec_of("dqn", "atari/Breakout", **changes)
+        for changes in ({}, {"net__width": 64}, {"train__fleet": "on"}, {"train__fleet": "off"})
+    )
+    assert fleet.obstacle("dqn", game) is None
+    assert fleet.env_spec("atari/Breakout").obs_shape == (4, 84, 84)
+    assert forms(game, game) == ["off", "off"]
+    assert forms(chosen, game) == ["on", "off"]
+    monkeypatch.setattr(machine, "choose_device", lambda name: torch.device("cuda"))
+    assert forms(game) == ["off"]
+    assert forms(game, other) == ["off", "off"]
+    assert forms(game, other, game) == ["on", "off", "on"]
+    assert forms(never, game, game) == ["off", "on", "on"]
+    assert forms(chosen) == ["on"]
+    assert fleet.resolved("dqn", game).train.fleet == "off"
+    assert fleet.resolved("dqn", game, together=True).train.fleet == "on"
+    assert fleet.begins_on("dqn", game, on_gpu=True, together=True)
+    assert not fleet.begins_on("dqn", game, on_gpu=True)
+    assert not fleet.begins_on("dqn", game, on_gpu=False, together=True)
+    pqn = spec_of("pqn", "atari/Breakout")
+    assert forms(pqn, pqn, algorithm="pqn") == ["off", "off"]
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "pqn"])
@@ -91,8 +134,8 @@ def test_a_fleet_that_is_not_possible_is_a_clear_error(command: Command, tmp_pat
     result = command(*small("pqn", tmp_path / "run", {"--train.fleet": "on"}))
     assert result.code == 2
     assert result.err == (
-        "hadamard: --train.fleet on is not possible: probe/both is not played on the device. "
-        "Leave the option out\n"
+        "hadamard: --train.fleet on is not possible: probe/both is not played on the device, "
+        "which pqn needs in a fleet. Leave the option out\n"
     )
     assert not (tmp_path / "run").exists()
 

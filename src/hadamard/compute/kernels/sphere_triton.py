@@ -56,7 +56,8 @@ def _unbiased(count, LOG: tl.constexpr):
 @triton.jit
 def _columns(
     gradient, first, second, weight, target, rate, count, block,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PROJECT: tl.constexpr, AVERAGE: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COPIES: tl.constexpr,
+    PROJECT: tl.constexpr, AVERAGE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
     EPS: tl.constexpr, TAU: tl.constexpr, SMALLEST: tl.constexpr,
@@ -66,7 +67,9 @@ def _columns(
     blocks: tl.constexpr = (WIDTH + COLUMNS - 1) // COLUMNS
     row = tl.arange(0, ROWS)[:, None]
     column = block % blocks * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    start = (block // blocks).to(tl.int64) * (HEIGHT * WIDTH)
+    matrix = block // blocks
+    rate, count = rate + matrix // COPIES, count + matrix // COPIES
+    start = matrix.to(tl.int64) * (HEIGHT * WIDTH)
     gradient, first, second = gradient + start, first + start, second + start
     weight, target = weight + start, target + start
 
@@ -133,18 +136,19 @@ def _step_kernel(
             _columns(
                 gradients[i], first[i], second[i], weights[i], targets[i],
                 rate, count, program - STARTS[i],
-                SHAPES[i][0], SHAPES[i][1], PROJECT[i], AVERAGE, TILES[i][0], TILES[i][1],
+                SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], PROJECT[i], AVERAGE,
+                TILES[i][0], TILES[i][1],
                 AHEAD, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPS, TAU, SMALLEST,
             )  # fmt: skip
 
 
-def _matrices(shape: Sequence[int], project: bool) -> tuple[int, int, int]:
+def _matrices(shape: Sequence[int], project: bool, runs: int) -> tuple[int, int, int]:
     """Return the number of matrices in a tensor, their height and their width.
 
-    A tensor that is not projected counts as one long row.
+    A tensor that is not projected counts as one long row for each run.
     """
     if not project:
-        return 1, 1, math.prod(shape)
+        return runs, 1, math.prod(shape) // runs
     return math.prod(shape[:-2]), shape[-2], shape[-1]
 
 
@@ -182,12 +186,13 @@ def constants(
     tau: float,
     betas: tuple[float, float],
     eps: float,
+    runs: int,
 ) -> dict[str, Any]:
     """Return the constants that the kernel is compiled with."""
-    matrices = [_matrices(shape, on) for shape, on in zip(shapes, project, strict=True)]
+    matrices = [_matrices(shape, on, runs) for shape, on in zip(shapes, project, strict=True)]
     tiles, starts = plan(matrices, tiling)
     return {
-        "SHAPES": tuple(shape[1:] for shape in matrices),
+        "SHAPES": tuple((*shape[1:], shape[0] // runs) for shape in matrices),
         "TILES": tuple(tiles),
         "STARTS": tuple(starts),
         "PROJECT": tuple(project),
@@ -219,9 +224,10 @@ def step(
 ) -> None:
     """Take Adam's step, project weights onto the sphere, and move targets towards them by ``tau``.
 
-    All in place. ``rate`` and ``count`` are tensors of one element on the weights' device;
-    ``count`` is the number of this step, from 1. ``project`` says which weights, (..., inputs,
-    outputs), belong on the sphere; the others may have any shape.
+    All in place. ``rate`` and ``count`` are tensors on the weights' device; ``count`` is the number
+    of this step, from 1. ``project`` says which weights, (..., inputs, outputs), belong on the
+    sphere; the others may have any shape. Rate and count have one element, or one for each of
+    several runs, and then the first dimension of every weight is the run.
     """
     updated = [weights, first, second, *([] if targets is None else [targets])]
     if not all(t.is_contiguous() and t.dtype == torch.float32 for part in updated for t in part):
@@ -232,7 +238,7 @@ def step(
         group = nonempty[begin : begin + tiling.tensors]
         compiled_for = constants(
             [weights[i].shape for i in group], [project[i] for i in group],
-            targets is not None, tiling, tau, betas, eps,
+            targets is not None, tiling, tau, betas, eps, rate.numel(),
         )  # fmt: skip
         with torch.cuda.device_of(weights[0]):
             _step_kernel[(compiled_for["STARTS"][-1],)](

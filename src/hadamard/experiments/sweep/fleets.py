@@ -78,7 +78,7 @@ def _is_stacked(job: Job, *, gpus: bool) -> bool:
     from hadamard.training import fleet
 
     try:
-        return fleet.begins_on(job.algorithm, job.spec, on_gpu=on_gpu)
+        return fleet.begins_on(job.algorithm, job.spec, on_gpu=on_gpu, together=True)
     except (ValueError, ImportError):
         if job.spec.train.fleet == "on":
             raise

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hadamard.core import identity
+from hadamard.core import identity, plugin_records
 from hadamard.core.config import flattened, to_dict
 from hadamard.core.run import PROTOCOL, Run, RunError, differences
 from hadamard.experiments.grid import Job
@@ -64,6 +64,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         # A setting that the run lacks is newer than the run, which has its default.
         known = {name: value for name, value in requested.items() if name in existing}
         changed = differences(existing, known)
+        changed += plugin_records.differences(config, job.algorithm, to_dict(job.spec))
         if changed:
             raise RunError(
                 "\n".join([f"{job.path} holds a run with other settings:", *changed])

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hadamard.core import plugins
 from hadamard.core.cores import usable_cores
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
@@ -90,6 +91,7 @@ class Queue:
     ) -> None:
         self.jobs, self.slots, self.retries = list(jobs), list(slots), retries
         self.stop_at_failure = stop_at_failure
+        self.plugins = plugins.to_text()
         self.outcomes: dict[Path, Outcome] = {}
         self.running: dict[Path, Supervisor] = {}
         self._lock = threading.Lock()
@@ -152,7 +154,7 @@ class Queue:
                 if self._stopping or not self.waiting:
                     return
                 jobs = self.waiting.popleft()
-                supervisor = Supervisor(jobs, variables, self.retries)
+                supervisor = Supervisor(jobs, variables, self.retries, self.plugins)
                 self.running |= {job.path: supervisor for job in jobs}
             outcomes = supervisor.run()
             with self._lock:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hadamard.core import plugins
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import fleets
@@ -111,12 +112,13 @@ def _check_cluster(address: str, timeout: float) -> None:
 
 
 def train_in_task(
-    job_texts: Sequence[str], environment: dict[str, str], retries: int
+    job_texts: Sequence[str], environment: dict[str, str], retries: int, plugin_text: str
 ) -> list[tuple[str, int, str]]:
     """Train runs on the machine of this task; returns the fields of their outcomes."""
     # Ray cancels a task by SIGINT, which background processes of a shell ignore by default.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    supervisor = Supervisor(list(map(job_from_text, job_texts)), environment, retries)
+    jobs = list(map(job_from_text, job_texts))
+    supervisor = Supervisor(jobs, environment, retries, plugin_text)
     try:
         outcomes = supervisor.run()
     except KeyboardInterrupt:  # the task is canceled
@@ -139,6 +141,7 @@ class RayTasks:
         self.submitted: dict[Any, tuple[Job, ...]] = {}
         """By the reference that Ray gave for each task."""
         self.at_once = options.jobs or len(self.waiting)
+        self.plugins = plugins.to_text()
         self._task = ray.remote(train_in_task).options(
             max_retries=max(options.retries, 1),
             num_cpus=options.threads,
@@ -185,7 +188,7 @@ class RayTasks:
     def _submit(self, jobs: tuple[Job, ...]) -> None:
         variables = thread_variables(self.options.threads)
         texts = [job_to_text(job) for job in jobs]
-        reference = self._task.remote(texts, variables, self.options.retries)
+        reference = self._task.remote(texts, variables, self.options.retries, self.plugins)
         self.submitted[reference] = jobs
 
     def _collect(self, reference: Any) -> None:

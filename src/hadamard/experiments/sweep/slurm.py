@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hadamard.core import plugins
 from hadamard.core.files import RunError, make_folder, read_json, require_folder, write_atomically
 from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
@@ -42,14 +43,23 @@ _JOB_ID = re.compile(r"\d+(_\d+)?")
 class SlurmTask:
     """The function of a Slurm job; submitit pickles it."""
 
-    def __init__(self, job_texts: Sequence[str], environment: dict[str, str], retries: int) -> None:
+    plugins = ""  # also in tasks that an earlier version pickled
+
+    def __init__(
+        self,
+        job_texts: Sequence[str],
+        environment: dict[str, str],
+        retries: int,
+        plugins: str = "",
+    ) -> None:
         self.job_texts, self.environment, self.retries = job_texts, environment, retries
+        self.plugins = plugins
         self.supervisor: Supervisor | None = None
 
     def __call__(self) -> list[tuple[str, int, str]]:
         """Train the runs; returns the fields of their outcomes."""
         jobs = list(map(job_from_text, self.job_texts))
-        self.supervisor = Supervisor(jobs, self.environment, self.retries)
+        self.supervisor = Supervisor(jobs, self.environment, self.retries, self.plugins)
         outcomes = self.supervisor.run()
         return [(outcome.state, outcome.attempts, outcome.log_tail) for outcome in outcomes]
 
@@ -59,7 +69,9 @@ class SlurmTask:
 
         if self.supervisor is not None:
             self.supervisor.stop_and_wait(SAVING_SECONDS)
-        return DelayedSubmission(SlurmTask(self.job_texts, self.environment, self.retries))
+        return DelayedSubmission(
+            SlurmTask(self.job_texts, self.environment, self.retries, self.plugins)
+        )
 
 
 def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
@@ -172,7 +184,8 @@ class Submissions:
         make_folder(self.folder)
         variables = thread_variables(max(options.threads, options.slurm.cpus))
         texts = [[job_to_text(job) for job in jobs] for jobs in groups]
-        tasks = [SlurmTask(text, variables, options.retries) for text in texts]
+        files = plugins.to_text()
+        tasks = [SlurmTask(text, variables, options.retries, files) for text in texts]
         try:
             submitted = executor.submit_array(tasks)
         except import_submitit().core.utils.FailedJobError as error:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,7 @@ class Supervisor:
     """Runs the process of some jobs, again and again until they finish or have failed too often.
 
     One job is a run on its own, several are a fleet, whose output is in the log of the first.
+    ``plugins`` are the files that the runs need, as text: every attempt loads the same.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class Supervisor:
         jobs: Sequence[Job],
         environment: Mapping[str, str] | None = None,
         retries: int = RETRIES,
+        plugins: str = "",
     ) -> None:
-        self.jobs, self.retries = list(jobs), retries
+        self.jobs, self.retries, self.plugins = list(jobs), retries, plugins
         self.environment = {**os.environ, **(environment or {})}
         self.attempt = 0
         self.outcomes: dict[Path, Outcome] = {}
@@ -116,11 +119,14 @@ class Supervisor:
                 self._process = process = subprocess.Popen(
                     command(jobs),
                     env=self.environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if self.plugins else subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # so that Ctrl-C reaches the launcher alone
                 )
+        if process.stdin is not None:
+            with suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(self.plugins.encode())
         while process.poll() is None:
             time.sleep(0.1)
         return process.returncode

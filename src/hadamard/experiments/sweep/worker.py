@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hadamard.core import plugins
 from hadamard.core.config import RunSpec, from_dict
 from hadamard.core.files import is_file, require_folder
 from hadamard.core.run import InUse, Run, RunError
@@ -42,15 +43,22 @@ FAILED = 1
 """Exit code of a run that failed and may succeed at the next attempt."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Train the runs of some jobs unless they are finished; returns the exit code."""
+def main(arguments: Sequence[str], read_plugins: Callable[[], str] = str) -> int:
+    """Train the runs of some jobs unless they are finished; returns the exit code.
+
+    ``read_plugins`` returns the plugins that the launcher sent, as text.
+    """
     pairs = zip(arguments[0::2], arguments[1::2], strict=False)  # the last word is the launcher
     jobs = {Path(folder): job_from_text(text) for folder, text in pairs}
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # Slurm's warning, which the supervisor handles
     with stop_at_once():
         remaining = dict(jobs)
         try:
+            plugins.load_text(read_plugins())
             code = _train_all(jobs, remaining)
+        except plugins.PluginError as error:
+            print(f"hadamard: {error}", flush=True)
+            code = PERMANENT
         except Stopped:
             code = INTERRUPTED
         if code == INTERRUPTED:
@@ -116,7 +124,7 @@ class Part:
 
     def __init__(self, runs: Mapping[Path, Job], all_runs: Mapping[Path, Job]) -> None:
         self.runs = runs
-        self.first = next(iter(all_runs))
+        self.first, self.together = next(iter(all_runs)), len(all_runs) > 1
         """The run whose log this process writes to."""
         self.ended: list[Path] = []
         """Runs that are finished or given up."""
@@ -168,7 +176,9 @@ class Part:
                 wrong = permanent if started else (*permanent, *settings)
                 try:
                     require_folder(path)
-                    trainers[path] = stack.enter_context(_trainer(path, job, progress))
+                    trainers[path] = stack.enter_context(
+                        _trainer(path, job, progress, self.together)
+                    )
                 except InUse as error:
                     self._log(path, f"{error}. The others are trained first")
                 except wrong as error:
@@ -213,14 +223,13 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
     """Return as many of the runs as fit into memory at once, if they are a fleet."""
     if len(runs) == 1:
         return runs
-    from hadamard import envs
     from hadamard.core.machine import choose_device
-    from hadamard.training import memory
+    from hadamard.training import fleet, memory
 
     specs = [_with_algorithm_settings(job) for job in runs.values()]
     try:
         device = choose_device(specs[0].device)
-        env = envs.make_on_device(specs[0].env, 0, 1, device).spec
+        env = fleet.env_spec(specs[0].env)
     except ValueError:  # wrong settings, which every run reports
         return runs
     count = memory.fitting(specs, device, env)
@@ -230,13 +239,14 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
 
 
 def _trainer(
-    path: Path, job: Job, progress: Callable[..., Progress]
+    path: Path, job: Job, progress: Callable[..., Progress], together: bool
 ) -> AbstractContextManager[Trainer]:
     """Return what opens the run in a folder, or makes a new one."""
     from hadamard.training import start
 
     if not _has_config(path):
-        return start.new_trainer(job.algorithm, _with_algorithm_settings(job), progress)
+        spec = _with_algorithm_settings(job)
+        return start.new_trainer(job.algorithm, spec, progress, together=together)
     # A run that is already past its new end is closed at its present step.
     until = job.spec.train.until
     until = until and max(until, start.trained_steps(Run(path)))
@@ -251,9 +261,9 @@ def _with_algorithm_settings(job: Job) -> RunSpec[Any]:
     """Return a job's settings, the algorithm's own as an instance of its Config."""
     from hadamard.core import discover
 
-    module = discover.find("hadamard.algos", job.algorithm, "algorithm")
+    module = discover.find(discover.ALGORITHMS, job.algorithm, "algorithm")
     return replace(job.spec, algo=from_dict(module.Config, job.spec.algo, "spec.algo"))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], sys.stdin.read))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hadamard.core.checkpoint import CheckpointError
+from hadamard.core.typed import counts
 from hadamard.core.types import EnvSpec, State
 from hadamard.learning.replay import disk, packing, sampling
 from hadamard.learning.replay.allocation import Storage
@@ -111,6 +112,7 @@ class Replay(Ring):
 
         ``prune`` removes files that no kept checkpoint needs any more.
         """
+        pushed, ages = ([int(count) for count in counts] for counts in (self.pushed, self.ages))
         return {
             "action": self.action,
             "reward": self.reward,
@@ -118,9 +120,9 @@ class Replay(Ring):
             "usable": self.usable,
             "priority": self.priority,
             "largest_priority": self.largest_priority,
-            "pushed": list(self.pushed),
-            "ages": list(self.ages),
-            "chunks": self.files.write(folder, self.frames, self.pushed),
+            "pushed": pushed,
+            "ages": ages,
+            "chunks": self.files.write(folder, self.frames, pushed),
         }
 
     def load_increment(self, folder: Path, state: State) -> None:
@@ -135,8 +137,8 @@ class Replay(Ring):
         if self.priority is not None:
             self.priority.copy_(state["priority"])
         self.largest_priority.copy_(state["largest_priority"])
-        self.pushed = list(state["pushed"])
-        self.ages = list(state["ages"])
+        self.pushed = counts(state["pushed"], len(self.pushed), "pushed")
+        self.ages = counts(state["ages"], len(self.ages), "ages")
         self.files.read(folder, self.frames, self.pushed, state["chunks"])
 
     @staticmethod

@@ -12,7 +12,9 @@ import math
 import os
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import EnvSpec, Step
@@ -34,6 +36,9 @@ class Ring:
     in the same episode, or the task ends before: the slots after that end hold other steps, which
     the learner must mask.
     """
+
+    pushed: list[int] | NDArray[np.int64]  # arrays in a fleet, here and below
+    ages: list[int] | NDArray[np.int64]
 
     def __init__(
         self,
@@ -72,17 +77,23 @@ class Ring:
             self.usable = torch.zeros(grid, dtype=torch.bool, device=data_device)
             """Whether a draw may start here."""
             self.priority = torch.zeros(grid, device=data_device) if prioritized else None
-        self._flat_frames = self.frames.flatten(0, 1)
         self.largest_priority = torch.ones((), device=data_device)
         """The priority of new steps."""
-        tensors = {"action": self.action, "reward": self.reward, "terminated": self.terminated}
-        tensors["usable"] = self.usable
-        # NumPy views of CPU tensors: scalar writes are 10x faster.
-        self.arrays = {name: t.numpy() for name, t in tensors.items() if not t.is_cuda}
+        self.arrays: dict[str, NDArray[Any]] = {}
+        for name in ("frames", "action", "reward", "terminated", "usable"):
+            self.move(name, getattr(self, name))
         self.pushed = [0] * num_envs
         """Frames ever pushed by each environment; the newest is the current observation's."""
         self.ages = [0] * num_envs
         """Steps so far in each environment's running episode."""
+
+    def move(self, name: str, tensor: Tensor) -> None:
+        """Keep the frames, or other values, in a tensor that holds them already."""
+        setattr(self, name, tensor)
+        if name == "frames":
+            self._flat_frames = tensor.flatten(0, 1)
+        elif not tensor.is_cuda:  # NumPy views of CPU tensors: scalar writes are 10x faster
+            self.arrays[name] = tensor.numpy()
 
     def _slot_bytes(self, env: EnvSpec, prioritized: bool) -> int:
         frame = math.prod(self.frame_shape) * env.obs_dtype.itemsize

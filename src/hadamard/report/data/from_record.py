@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hadamard.core import identity
+from hadamard.core import identity, plugin_records
+from hadamard.core.typed import WrongType
 from hadamard.report.data.densities import Snapshot, snapshot
 from hadamard.report.data.fields import Fields, WrongField
 from hadamard.report.data.run_data import RunData
@@ -42,6 +43,7 @@ def run_data(path: Path, record: Record, snapshots: Callable[[], list[Snapshot]]
         versions={name: versions.text(name) for name in versions.values},
         commit=fields.text("commit") if "commit" in fields else None,
         protocol=fields.integer("protocol"),
+        plugins=_plugins(fields.fields("plugins")) if "plugins" in fields else {},
         machine=fields.text("machine"),
         summary=_summary(fields),
         reached=fields.integer("reached"),
@@ -59,6 +61,14 @@ def run_data(path: Path, record: Record, snapshots: Callable[[], list[Snapshot]]
         troubles=fields.texts("troubles"),
         read_snapshots=snapshots,
     )
+
+
+def _plugins(fields: Fields) -> dict[str, Mapping[str, Any]]:
+    """Check what a run says of its plugins; none of them is imported."""
+    try:
+        return plugin_records.recorded({"plugins": fields.values})
+    except WrongType as error:
+        raise WrongField(str(error)) from None
 
 
 def _summary(fields: Fields) -> dict[str, float] | None:

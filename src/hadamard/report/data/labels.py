@@ -19,7 +19,7 @@ def algorithm_name(algorithm: str) -> str:
         ('DQN', 'MR.Q')
     """
     title = discover.title(discover.ALGORITHMS, algorithm)
-    return algorithm.upper() if title == algorithm else title
+    return algorithm.upper().replace("_", " ") if title == algorithm else title
 
 
 def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
@@ -42,6 +42,10 @@ def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
         differing.setdefault((algorithm, variant), {}).update(dict.fromkeys(names))
     protocols: dict[str, set[int]] = {}
     kinds: dict[tuple[str, str], set[str]] = {}
+    texts: dict[str, set[str]] = {}
+    for run in runs:
+        for plugin, entry in run.plugins.items():
+            texts.setdefault(plugin, set()).add(entry["sha256"])
     for run, variant in zip(runs, variants, strict=True):
         protocols.setdefault(run.algorithm, set()).add(run.protocol)
         kinds.setdefault((run.algorithm, variant), set()).add(run.score_kind)
@@ -53,6 +57,9 @@ def labeled(runs: list[RunData]) -> tuple[list[RunData], list[str]]:
             label += f", {name} {settings.get(name, 'unknown')}"
         if len(kinds[run.algorithm, variant]) > 1:
             label += f", scored by {SCORES[run.score_kind].of}"
+        for plugin, entry in run.plugins.items():
+            if len(texts[plugin]) > 1:  # plugins of one name that differ
+                label += f", {entry['file']} {entry['sha256'][:8]}"
         if len(protocols[run.algorithm]) > 1:
             label += f", protocol {run.protocol}"
         key = (run.algorithm, run.env, label, run.seed)

@@ -34,6 +34,8 @@ class RunData:
     commit: str | None
     protocol: int
     """The version of the training protocol; only runs of one version compare."""
+    plugins: Mapping[str, Mapping[str, Any]]
+    """What it records of the plugins that it was trained with, see `core.plugin_records`."""
     machine: str
     """The device it ran on, as far as it is recorded."""
     summary: Mapping[str, float] | None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hadamard.core import plugin_records
 from hadamard.core.config import flattened
 from hadamard.core.identity import REQUIRED, horizon
 from hadamard.core.run import Run, RunError
@@ -56,6 +57,7 @@ def thinned(run: Run) -> Record:
         reached += [end, summary.get("steps")]
     furthest = max((int(step) for step in reached if rows.is_step(step)), default=0)
     speed, seconds = _speed(timing, summary or {})
+    plugins = plugin_records.recorded(config)
     return {
         "name": run.path.resolve().name,
         "algorithm": config.get("algorithm"),
@@ -63,6 +65,7 @@ def thinned(run: Run) -> Record:
         "versions": config.get("versions") or {},
         "commit": config.get("commit"),
         "protocol": config.get("protocol", 1),
+        **({"plugins": plugins} if plugins else {}),
         "machine": config.get("machine") or spec.get("device") or "",
         "summary": summary,
         "reached": furthest,

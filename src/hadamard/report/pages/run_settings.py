@@ -8,6 +8,7 @@ from typing import Any
 
 from hadamard.core.config import flattened
 from hadamard.core.identity import PLACE
+from hadamard.core.plugin_records import described
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.sections import Section
 from hadamard.report.draw.plain_text import escape
@@ -47,6 +48,8 @@ def settings_html(section: Section, default: Mapping[str, Any] | None) -> str:
         ),
         "commit": _joined(run.commit or "not recorded" for run in runs),
     }
+    if plugins := dict.fromkeys(text for run in runs for text in described(run.plugins)):
+        facts["plugins"] = "; ".join(plugins)
     settings = dict.fromkeys(name for run in runs for name in run.spec)
     values = {
         name: [_joined(_setting(run.spec.get(name)) for run in v.runs) for v in section.variants]
@@ -86,6 +89,8 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
     """
     defaults = flattened(default) if default is not None else {}
     words = ["hadamard", "train", run.algorithm, "--env", run.env, "--seed", str(run.seed)]
+    for entry in run.plugins.values():
+        words += [] if entry.get("package") else ["--plugin", entry["file"]]
     for name, value in run.spec.items():
         if name in PLACE or (name in defaults and _setting(defaults[name]) == _setting(value)):
             continue
@@ -93,7 +98,7 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
             continue
         section, _, option = name.rpartition(".")
         option = option.replace("_", "-")
-        prefix = f"--{section}." if section else "--"
+        prefix = f"--{section.replace('_', '-')}." if section else "--"
         if isinstance(value, bool):
             words.append(f"{prefix}{'' if value else 'no-'}{option}")
         else:

@@ -1,8 +1,9 @@
 """Fleets: many runs of one shape trained as one computation.
 
-A run is trained in this form (``train.fleet`` is on) if its games can be played on the device and
-its algorithm's functions can be stacked; also if it is the only run of its fleet. So a run gives
-the same results alone and beside others, and may be taken out of a fleet or added to one.
+A run is trained in this form (``train.fleet`` is on) if its algorithm's functions can be stacked,
+and either its games are tensor programs on the device, or several runs whose games the host plays
+are trained at once. A run keeps its form, also as the only run of its fleet. So it gives the same
+results alone and beside others, and may be taken out of a fleet or added to one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from hadamard import envs
 from hadamard.core import discover, machine
 from hadamard.core.config import RunSpec, flattened, to_dict
+from hadamard.core.types import EnvSpec
 
 _OWN = ("seed", "run_dir", "remedy", "train.until", "train.tensorboard", "train.wandb")
 """Settings in which the runs of a fleet may differ, beside the algorithm's ``per_run``."""
@@ -26,7 +28,7 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
     if not hasattr(agent, "per_run"):
         return f"{algorithm} has no form for stacked runs yet"
     if not envs.plays_on_device(spec.env):
-        return f"{spec.env} is not played on the device"
+        return _obstacle_on_host(algorithm, agent.fleet_kind, spec)
     limit = envs.make_on_device(spec.env, 0, 1, "cpu").rules.max_steps
     if getattr(spec.algo, "rollout_steps", 0) > limit:
         return (
@@ -40,13 +42,42 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
     return None
 
 
-def resolved(algorithm: str, spec: RunSpec[Any]) -> RunSpec[Any]:
-    """Return a new run's settings with ``train.fleet`` on or off."""
+def _obstacle_on_host(algorithm: str, kind: str, spec: RunSpec[Any]) -> str | None:
+    """Say why a run whose games are played on the host cannot be trained in a fleet."""
+    from hadamard.training.fleet.kinds import ON_HOST
+
+    if kind not in ON_HOST:
+        return f"{spec.env} is not played on the device, which {algorithm} needs in a fleet"
+    if spec.train.greedy_envs:
+        return (
+            f"--train.greedy-envs {spec.train.greedy_envs} plays greedy games beside training, "
+            f"which fleets on {spec.env} do not"
+        )
+    return None
+
+
+def resolved(algorithm: str, spec: RunSpec[Any], *, together: bool = False) -> RunSpec[Any]:
+    """Return a new run's settings with ``train.fleet`` on or off.
+
+    ``together`` says that other runs of its shape are trained at the same time.
+    """
     on_gpu = spec.train.fleet == "auto" and machine.choose_device(spec.device).type == "cuda"
-    return with_form(spec, "on" if begins_on(algorithm, spec, on_gpu=on_gpu) else "off")
+    begins = begins_on(algorithm, spec, on_gpu=on_gpu, together=together)
+    return with_form(spec, "on" if begins else "off")
 
 
-def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool) -> bool:
+def resolved_together(algorithm: str, specs: Sequence[RunSpec[Any]]) -> list[RunSpec[Any]]:
+    """Return the settings of new runs that are trained at once with ``train.fleet`` on or off."""
+    settings = [resolved(algorithm, spec, together=True) for spec in specs]
+    stacked = [index for index, spec in enumerate(settings) if spec.train.fleet == "on"]
+    own = [settings[index] for index in stacked]
+    for group in grouped(stacked, [algorithm] * len(own), own, [0] * len(own)):
+        if len(group) == 1:
+            settings[group[0]] = resolved(algorithm, specs[group[0]])
+    return settings
+
+
+def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: bool = False) -> bool:
     """Tell whether a new run is trained in the form of a fleet on such a device."""
     choice = spec.train.fleet
     if choice == "off" or (choice == "auto" and not on_gpu):
@@ -54,7 +85,18 @@ def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool) -> bool:
     reason = obstacle(algorithm, spec)
     if choice == "on" and reason is not None:
         raise ValueError(f"--train.fleet on is not possible: {reason}. Leave the option out")
-    return reason is None
+    # One run alone is faster by its own loop, where the host plays.
+    pays = together or envs.plays_on_device(spec.env)
+    return reason is None and (choice == "on" or pays)
+
+
+def env_spec(name: str) -> EnvSpec:
+    """Return what learners know about the environments of a fleet."""
+    if envs.plays_on_device(name):
+        return envs.make_on_device(name, 0, 1, "cpu").spec
+    games = envs.make(name, 0, 1)
+    games.close()
+    return games.spec
 
 
 def with_form(spec: RunSpec[Any], form: Literal["on", "off"]) -> RunSpec[Any]:

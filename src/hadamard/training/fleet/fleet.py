@@ -7,7 +7,7 @@ the device computes the next one, unless something is due that needs the weights
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -16,20 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hadamard.envs.tensor_games import StackedGames, TensorGames
+from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
 from hadamard.training import health_stream
 from hadamard.training.episodes import Episodes
-from hadamard.training.fleet.on_policy import OnPolicy
+from hadamard.training.fleet.failure import Failure
+from hadamard.training.fleet.hosted import Ended
+from hadamard.training.fleet.kinds import computation_of
 from hadamard.training.fleet.playing import Pending
-from hadamard.training.fleet.replayed import Replayed
 from hadamard.training.trainer import Diverged, Interrupted, Trainer
 
-_COMPUTATIONS: dict[str, type[OnPolicy] | type[Replayed]] = {
-    "on_policy": OnPolicy,
-    "replay": Replayed,
-}
-"""By an agent's ``fleet_kind``."""
 _SAVERS = 8
 """Checkpoints written at the same time."""
 
@@ -38,7 +34,7 @@ class Block(NamedTuple):
     """What a block led to, on its way to the host."""
 
     updates: int
-    ends: Pending
+    ends: Pending | Ended
     """Flags, scores and lengths of the episodes that ended, each (runs, steps, games)."""
     names: tuple[str, ...]
     measurements: Pending
@@ -50,30 +46,20 @@ class Fleet:
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         self.trainers = list(trainers)
-        first = self.trainers[0]
-        games = StackedGames([_games(trainer) for trainer in trainers])
-        self.num_envs = games.sizes[0]
-        agents: list[Any] = [trainer.agent for trainer in trainers]
-        self.computation = _COMPUTATIONS[agents[0].fleet_kind](
-            agents,
-            [trainer.spec.seed for trainer in trainers],
-            games,
-            first.spec.train,
-        )
+        self.num_envs = self.trainers[0].envs.num_envs
+        self.computation = computation_of(trainers)
         self._savers = ThreadPoolExecutor(_SAVERS)
-        for trainer, obs in zip(trainers, self.computation.player.obs, strict=True):
-            trainer.pipeline.obs = obs[: self.num_envs]
-            if trainer.greedy is not None:
-                trainer.greedy.obs = obs[self.num_envs :]
+        self._failed: list[str] = []
 
     def cuda_stream(self) -> AbstractContextManager[Any]:
         """On a GPU, return a CUDA stream of this fleet's own, beside those of others."""
         return self.trainers[0].cuda_stream()
 
-    def loop(self, stop_requested: Callable[[], bool]) -> Iterator[None]:
+    def loop(self, stop_requested: Callable[[], bool]) -> Generator[None]:
         """Train all runs to their ends or until a stop is requested; yields between blocks.
 
-        A run that diverges is set aside; the error is raised when the others are done.
+        A run that diverges, or whose games fail, is set aside; the error is raised when the others
+        are done.
         """
         active = {
             index: trainer
@@ -102,9 +88,12 @@ class Fleet:
                     break
         finally:
             self._savers.shutdown()
+            self.computation.close()
             for trainer in self.trainers:
                 trainer.progress.close()
                 trainer.trackers.close()
+        if self._failed:
+            raise EnvironmentFailure("\n".join(self._failed + diverged))
         if diverged:
             raise Diverged("\n".join(diverged))
 
@@ -119,7 +108,7 @@ class Fleet:
             if trainer.recent.wants(step, self.computation.block):
                 trainer.recent.add(step, self.computation.recent(index), temporary=True)
         metrics = self.computation.metrics
-        finite = torch.isfinite(self.computation.stack.matrix).all(1)
+        finite = self.computation.stack.finite()
         rows = torch.stack([*(value.float() for value in metrics.values()), finite.float()])
         return Block(count, ends, tuple(metrics), Pending([rows]))
 
@@ -137,6 +126,9 @@ class Fleet:
 
     def _record(self, active: dict[int, Trainer], block: Block, diverged: list[str]) -> None:
         """Write down what a block led to, and do what came due in it."""
+        for index, failure in self.computation.failures.items():
+            if index in active:
+                self._set_aside(active.pop(index), failure)
         ends = block.ends.arrays()
         (measurements,) = block.measurements.arrays()
         diagnoses = self._diagnoses(active)
@@ -172,6 +164,12 @@ class Fleet:
         for index in ended:
             del active[index]
         self._side_by_side(Trainer.finish, ended, diverged)
+
+    def _set_aside(self, trainer: Trainer, failure: Failure) -> None:
+        """Note why the games of a run have failed; its last checkpoint stays."""
+        reason = f"at step {failure.step:,}, {str(failure.error).rstrip()}"
+        self._failed.append(f"{trainer.run.path}: {reason}; {trainer.last_checkpoint()}")
+        trainer.progress.close()
 
     def _diagnoses(self, active: Mapping[int, Trainer]) -> dict[int, Diagnosis | ValueError]:
         """Diagnose all runs for which a diagnosis falls due in the block."""
@@ -223,14 +221,6 @@ def _episodes(
     step = start + (places + 1) * interval
     columns = step, games, score[places, games], length[places, games]
     return Episodes(*(column.tolist() for column in columns))
-
-
-def _games(trainer: Trainer) -> list[TensorGames]:
-    """Return a run's games: those of training, then those of the greedy policy."""
-    parts = [trainer.envs] if trainer.greedy is None else [trainer.envs, trainer.greedy.envs]
-    games = [part for part in parts if isinstance(part, TensorGames)]
-    assert len(games) == len(parts)
-    return games
 
 
 def _counters(trainer: Trainer) -> Any:

@@ -9,7 +9,7 @@ host, which meanwhile records the block before::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from hadamard.core.counter import permutations
 from hadamard.core.random import child_seed
 from hadamard.core.types import Metrics
 from hadamard.envs.tensor_games import StackedGames
+from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.playing import Pending, Player, send
 
 _ORDER = 5
@@ -30,6 +31,8 @@ _ORDER = 5
 
 class OnPolicy:
     """The computation of a fleet of on-policy runs."""
+
+    failures: Mapping[int, Failure] = {}  # tensor programs do not fail
 
     def __init__(
         self, agents: Sequence[Any], seeds: Sequence[int], games: StackedGames, train: TrainSpec
@@ -91,6 +94,9 @@ class OnPolicy:
         self._final_obs.copy_(torch.where(truncated, final_obs, self._final_obs))
         for name, value in values.items():
             self.rollout[name].index_copy_(1, self.player.position, value.unsqueeze(1))
+
+    def close(self) -> None:
+        """Nothing to end."""
 
     def queue_block(self, step: int, updates: int) -> tuple[Pending, int]:
         """Queue a block of runs that are at this step and have made so many updates.

@@ -9,7 +9,7 @@ in it waits for the host, which meanwhile records the block before::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from hadamard.core.types import Metrics
 from hadamard.envs.tensor_games import StackedGames
 from hadamard.learning.replay.bits import StackedBitReplay
 from hadamard.learning.replay.packing import Batch
+from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.playing import Pending, Player
 
 BLOCK = 1_000
@@ -34,6 +35,8 @@ _SAMPLE = 2
 
 class Replayed:
     """The computation of a fleet of runs with a replay."""
+
+    failures: Mapping[int, Failure] = {}  # tensor programs do not fail
 
     def __init__(
         self, agents: Sequence[Any], seeds: Sequence[int], games: StackedGames, train: TrainSpec
@@ -74,6 +77,9 @@ class Replayed:
         self._obs.index_copy_(1, self.player.position, step["obs"].unsqueeze(1))
         names = ("obs", "action", "reward", "terminated", "final_obs")
         self.replay.store(Batch(*(step[name] for name in names)))
+
+    def close(self) -> None:
+        """Nothing to end."""
 
     def queue_block(self, step: int, updates: int) -> tuple[Pending, int]:
         """Queue a block of runs that are at this step and have made so many updates.
