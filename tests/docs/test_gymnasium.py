@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,18 @@ from tests.support.commands import Command
 from tests.support.pages import DOCS, blocks
 
 pytestmark = pytest.mark.skipif(bool(envs.missing("gym")), reason="needs the gym extra")
+
+
+@pytest.fixture(autouse=True)
+def tasks_are_forgotten() -> Iterator[None]:
+    """Other tests register tasks of these names too."""
+    import gymnasium
+
+    yield
+    gymnasium.registry.pop("Corridor-v0", None)
+    sys.modules.pop("my_tasks", None)
+
+
 MODULE, FUNCTION = (text for kind, text in blocks(DOCS / "gymnasium.md") if kind == "python")
 
 
@@ -31,7 +44,6 @@ def test_a_task_in_a_module(
     film = command("play", run, "--import", "my_tasks", "--output", tmp_path / "film.gif")
     assert film.code == 0, film.err
     assert "256x32, 5 a second" in film.out
-    sys.modules.pop("my_tasks")
 
 
 def test_a_task_of_a_function() -> None:
