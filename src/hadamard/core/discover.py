@@ -7,12 +7,15 @@ import functools
 import importlib
 import importlib.util
 import pkgutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from hadamard.text import unknown
 
+PARSING = threading.Lock()
+"""Held while a source file is parsed: Python 3.11's parser fails in several threads at once."""
 ALGORITHMS, REMEDIES = "hadamard.algos", "hadamard.plasticity"
 
 
@@ -64,7 +67,9 @@ def title(package: str, name: str) -> str:
 
 @functools.cache
 def _first_line(path: Path) -> str:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = path.read_text(encoding="utf-8")
+    with PARSING:
+        docstring = ast.get_docstring(ast.parse(text)) or ""
     return docstring.partition("\n")[0]
 
 

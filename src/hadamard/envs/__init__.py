@@ -44,6 +44,7 @@ from typing import Any
 import torch
 
 from hadamard.core.cores import usable_cores
+from hadamard.core.discover import PARSING
 from hadamard.core.types import Envs
 from hadamard.envs.checked import CheckedEnvs
 from hadamard.envs.common import environment_seeds
@@ -85,7 +86,9 @@ def suites() -> dict[str, str]:
 @functools.cache
 def _described(path: Path) -> str | None:
     """Return the first line of a suite's file, None of another file's; each is parsed once."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    with PARSING:
+        tree = ast.parse(text)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body):
         return None
     return (ast.get_docstring(tree) or "").partition("\n")[0]
