@@ -13,7 +13,6 @@ import torch
 
 from hadamard.core.types import State
 
-
 _ONE_AT_A_TIME = threading.RLock()
 """Held while PyTorch's global generator is seeded: it is one for all threads."""
 

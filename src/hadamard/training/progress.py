@@ -74,7 +74,10 @@ class PlainLines:
 
 
 class LiveBar:
-    """A progress bar on a terminal, with speed, score and health; ``closed`` is called at its end."""
+    """A progress bar on a terminal, with speed, score and health.
+
+    ``closed`` is called at its end.
+    """
 
     def __init__(
         self, title: str, total: int, done: int = 0, closed: Callable[[], None] = lambda: None
@@ -238,16 +241,13 @@ def make_progress(title: str, total: int, done: int = 0) -> Progress:
     return PlainLines(title, total, done)
 
 
-class Silence:
-    """Shows nothing."""
+class Quiet:
+    """A progress display that shows nothing."""
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None: ...
 
     def update(self, step: int, facts: dict[str, Any]) -> None:
         """Show nothing."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-def no_progress(_title: str, _total: int, _done: int = 0) -> Progress:
-    """Return a display that shows nothing."""
-    return Silence()
+        """Do nothing."""

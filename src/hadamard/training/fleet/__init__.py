@@ -33,6 +33,8 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
             f"--algo.rollout-steps {spec.algo.rollout_steps} is longer than an episode of "
             f"{spec.env}, which ends after {limit} steps"
         )
+    if spec.train.film_every:
+        return f"--train.film-every {spec.train.film_every} films games outside the fleet"
     if spec.train.eval_every:
         return f"--train.eval-every {spec.train.eval_every} plays evaluations outside the fleet"
     return None
