@@ -149,7 +149,8 @@ def _spec(
             if full in changes:
                 raise ValueError(f"the setting {full} is given twice: leave one of them out")
             changes[full] = value
-    changes = without_unused({**file.settings, **changes})
+    remedy = changes.get("remedy", file.settings.get("remedy", "none"))
+    changes = {**without_unused({**file.settings, "remedy": remedy}), **changes}
     if not isinstance(changes.get("env"), str | None):
         raise ValueError(f"env must be a text such as 'minatar/breakout', got {changes['env']!r}")
     default = start.default_spec(algorithm, changes.get("env"))
