@@ -44,6 +44,7 @@ def objective(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Tune, and print the best settings."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--algorithm", default="pqn")
     parser.add_argument("--env", default="minatar/breakout")

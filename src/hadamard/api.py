@@ -90,8 +90,8 @@ def train(
         algorithm: The algorithm's name; ``config`` may name it instead.
         env: The environment, as suite/task; by default the algorithm's usual one.
         settings: Settings by name: ``{"train.steps": 100_000, "net.layer": "hadamard"}``.
-        config: A file of settings (.yaml, .yml or .json), or a run's config.json. What is given
-            beside it comes first.
+        config: A file of settings (.yaml, .yml or .json), or a run's config.json. The other
+            arguments override it.
         seed: Seed of all random numbers of the run.
         run_dir: The run's folder; by default one under runs/ named after the settings.
         callbacks: Functions of an `Event`, called after each log row, evaluation and checkpoint.
@@ -99,7 +99,8 @@ def train(
             too, and then the exception is raised.
         overwrite: Replace a run that is in the folder already.
         show_progress: Show a live bar on a terminal, lines elsewhere.
-        named: Settings by their last word: ``learning_rate=1e-3, steps=100_000``.
+        named: Settings by their last word: ``learning_rate=1e-3, steps=100_000``; they override
+            ``settings``.
 
     Examples:
         >>> import tempfile
@@ -144,11 +145,7 @@ def _spec(
         default = setting_names.changed(default, {"remedy": remedy})  # before its settings
     changes: dict[str, Any] = {}
     for source in (settings or {}, named, own):
-        for name, value in source.items():
-            full = setting_names.full_name(default, name)
-            if full in changes:
-                raise ValueError(f"the setting {full} is given twice: leave one of them out")
-            changes[full] = value
+        changes |= setting_names.full_names(default, source)
     remedy = changes.get("remedy", file.settings.get("remedy", "none"))
     changes = {**without_unused({**file.settings, "remedy": remedy}), **changes}
     if not isinstance(changes.get("env"), str | None):

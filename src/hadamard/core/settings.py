@@ -24,14 +24,19 @@ def changed(spec: RunSpec[Any], changes: Mapping[str, Any]) -> RunSpec[Any]:
     changes = renamed.settings(changes, warn=True)
     if "remedy" in changes:  # before its settings
         spec = overridden(spec, {"remedy": changes["remedy"]})
+    result: RunSpec[Any] = overridden(spec, full_names(spec, changes))
+    return result
+
+
+def full_names(spec: RunSpec[Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by their dotted names; one that is given under both names is an error."""
     named: dict[str, Any] = {}
     for name, value in changes.items():
         full = full_name(spec, name)
         if full in named:
             raise ValueError(f"the setting {full} is given twice: leave one of them out")
         named[full] = value
-    result: RunSpec[Any] = overridden(spec, named)
-    return result
+    return named
 
 
 def full_name(spec: RunSpec[Any], name: str) -> str:
