@@ -18,7 +18,7 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
         ''
     """
     by_lower: Mapping[str, str] = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.5)
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=count, cutoff=0.6)
     return (
         f"; did you mean {joined([repr(by_lower[match]) for match in matches], 'or')}?"
         if matches

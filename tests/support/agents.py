@@ -18,7 +18,7 @@ from hadamard.training.setup import make_agent
 MODULES = {
     name: discover.find("hadamard.algos", name, "") for name in discover.names("hadamard.algos")
 }
-ALGORITHMS = tuple(name for name, module in MODULES.items() if module.ACTIONS == "discrete")
+ALGORITHMS = tuple(name for name, module in MODULES.items() if "discrete" in module.ACTIONS)
 CPU = torch.device("cpu")
 
 # Small and quick; an algorithm that is not named here runs with its own defaults.

@@ -33,6 +33,20 @@ SUITES = {
         "algo.replay_capacity": 100_000,
         "train.steps": 5_000_000,
     },
+    # What rl-baselines3-zoo tuned for LunarLander and Acrobot. There learning starts at once; here
+    # it starts as late as in the zoo's CartPole.
+    "gym": {
+        "net.width": 256,
+        "algo.learning_rate": 6.3e-4,
+        "algo.batch_size": 128,
+        "algo.update_period": 1,
+        "algo.target_period": 250,
+        "algo.learning_starts": 1_000,
+        "algo.epsilon_steps": 12_000,
+        "algo.replay_capacity": 50_000,
+        "train.steps": 100_000,
+        "train.threads": 1,
+    },
     "probe": {"algo.learning_starts": 1_000, "algo.epsilon_steps": 5_000},
 }
 SHORT_WARM_UP = {"learning_starts": 1_000}

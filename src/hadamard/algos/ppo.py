@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
 
 from hadamard.compute import optimizers
 from hadamard.compute.adam import Adam
@@ -16,17 +15,34 @@ from hadamard.core import require
 from hadamard.core.config import NetSpec, RunSpec, TrainSpec
 from hadamard.core.random import Counters, Random, child_seed, seeded
 from hadamard.core.types import AfterUpdate, EnvSpec, Extra, Metrics, Part, Step
+from hadamard.learning.normalize import RewardScaler
 from hadamard.learning.returns import generalized_advantages, successor_values
 from hadamard.learning.rollout import Rollout, check_minibatches
 from hadamard.learning.schedule import linear
 from hadamard.nets.heads import ActorCritic
 
-ACTIONS, ENV = "discrete", "minatar/breakout"
+ACTIONS, ENV = ("discrete", "continuous"), "minatar/breakout"
 NET = NetSpec(where="last")
 SUITES = {
     # While one half of the emulators play, the other half is acted on.
     "atari": {"train.env_groups": 2},
     "minatar": {"net.width": 128},
+    # The PPO paper's settings for MuJoCo, as in CleanRL's ppo_continuous_action.py, which are also
+    # Stable-Baselines3's defaults; its rollout of 2,048 steps is played in eight environments.
+    "gym": {
+        "net.width": 64,
+        "net.activation": "tanh",
+        "algo.rollout_steps": 256,
+        "algo.epochs": 10,
+        "algo.minibatches": 32,
+        "algo.learning_rate": 3e-4,
+        "algo.clip": 0.2,
+        "algo.entropy_coefficient": 0.0,
+        "algo.shared_encoder": False,
+        "algo.normalize": True,
+        "train.steps": 1_000_000,
+        "train.threads": 1,
+    },
 }
 
 
@@ -58,6 +74,10 @@ class Config:
     """Weight of the value loss."""
     max_grad_norm: float = 0.5
     """Largest global norm of a gradient."""
+    shared_encoder: bool = True
+    """Let policy and value share an encoder, instead of having one each."""
+    normalize: bool = False
+    """Normalize vectors of observations and scale rewards, by statistics of all rollouts so far."""
 
     def check(self, train: TrainSpec) -> None:
         """Refuse settings out of range."""
@@ -72,28 +92,23 @@ class PPO:
     """The agent: policy and value on one network, and the rollout it is collecting."""
 
     def __init__(self, env: EnvSpec, run: RunSpec[Config], device: torch.device) -> None:
-        self.config = config = run.algo
-        self.num_envs, self.num_actions, self.device = config.num_envs, env.num_actions, device
+        self.config = c = run.algo
+        self.num_envs, self.num_actions, self.device = c.num_envs, env.num_actions, device
         self.total_steps = run.train.steps
-        check_minibatches(config.num_envs, config.rollout_steps, config.minibatches)
-        if config.num_envs * config.rollout_steps < 2 * config.minibatches:
+        check_minibatches(c.num_envs, c.rollout_steps, c.minibatches)
+        if c.num_envs * c.rollout_steps < 2 * c.minibatches:
             raise ValueError(
-                f"--algo.minibatches {config.minibatches} leaves one transition in each: "
+                f"--algo.minibatches {c.minibatches} leaves one transition in each: "
                 "advantages of one cannot be normalized"
             )
         with seeded(child_seed(run.seed, 0)):
-            self.network = ActorCritic(env, run.net).to(device)
+            network = ActorCritic(env, run.net, shared=c.shared_encoder, normalize=c.normalize)
+        self.network, self.policy = network.to(device), network.policy
         compiled = compiler(run.train.compile, device)
         self.weights = FlatParameters(self.network, compiled)
-        self.optimizer = optimizers.make_for_vector(
-            Adam,
-            self.weights.vector,
-            config.learning_rate,
-            device,
-            compiled,
-            eps=config.adam_epsilon,
-        )
-        self.rollout = Rollout(config.rollout_steps, device)
+        vector, rate, eps = self.weights.vector, c.learning_rate, c.adam_epsilon
+        self.optimizer = optimizers.make_for_vector(Adam, vector, rate, device, compiled, eps=eps)
+        self.rollout = Rollout(c.rollout_steps, device)
         self.random = Random(child_seed(run.seed, 1))
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # used in captured graphs
         self.counters = Counters(steps=0, updates=0)
@@ -105,6 +120,9 @@ class PPO:
             "sampling_random": self.sampling_random,
             "counters": self.counters,
         }
+        self.rewards = RewardScaler(c.num_envs, c.gamma).to(device)
+        if c.normalize:
+            self.parts["rewards"] = self.rewards
         self.loss = compiled(self._loss)
         self.learn = jit(self._learn, device, [self.network, self.optimizer], run.train.capture)
         self.evaluate = jit(self._evaluate, device, [], run.train.capture)
@@ -133,10 +151,10 @@ class PPO:
 
     @torch.no_grad()
     def act(self, obs: Tensor, step: int) -> tuple[Tensor, Extra]:
-        """Sample from the policy; the extra is the actions' log-probabilities and the values."""
+        """Sample from the policy; the extra has what was drawn, its probability and the values."""
         del step  # nothing in acting changes over time
-        sample = dict(self.sample(obs))
-        return sample.pop("action"), sample
+        sample = self.sample(obs)
+        return self.policy.played(sample["action"]), sample
 
     def act_greedily(self, obs: Tensor) -> Tensor:
         """Take the likeliest actions."""
@@ -144,19 +162,14 @@ class PPO:
 
     @torch.no_grad()
     def _evaluate(self, obs: Tensor) -> Metrics:
-        logits, value = self.network(obs)
-        return {"likeliest": logits.argmax(1), "value": value}
+        parameters, value = self.network(obs)
+        return {"likeliest": self.policy.likeliest(parameters), "value": value}
 
     @torch.no_grad()
     def _sample(self, obs: Tensor) -> Metrics:
-        logits, value = self.network(obs)
-        uniform = torch.rand(
-            logits.shape,
-            generator=self.sampling_random.generator,
-            dtype=logits.dtype,
-            device=self.device,
-        )
-        return {**_sampled(logits, uniform), "value": value}
+        parameters, value = self.network(obs)
+        draws = self.policy.draws(parameters, self.sampling_random.generator)
+        return {**self.policy.sample(parameters, draws), "value": value}
 
     # What a fleet computes for many runs at once: functions of the weights and the arguments.
 
@@ -178,8 +191,9 @@ class PPO:
     def choose(self, obs: Tensor, draws: Tensor, exploration: Tensor) -> Metrics:
         """Sample from the policy with one uniform number for each action."""
         del exploration
-        logits, value = self.network(obs)
-        return {**_sampled(logits, draws), "greedy": logits.argmax(1), "value": value}
+        parameters, value = self.network(obs)
+        choice = {"greedy": self.policy.likeliest(parameters), "value": value}
+        return {**self.policy.sample(parameters, draws), **choice}
 
     def targets(self, data: Metrics, last_value: Tensor, truncated_value: Tensor) -> Metrics:
         """Return what the loss compares with, for a rollout."""
@@ -194,12 +208,11 @@ class PPO:
             truncated_value = self.evaluate(step.next_obs)["value"]
         self.rollout.add(
             obs=obs,
-            action=action,
             reward=step.reward,
             terminated=step.terminated,
             truncated=step.truncated,
             truncated_value=truncated_value,
-            **extra,
+            **{"action": action, **extra},  # the extra has actions as they were drawn
         )
         self.counters["steps"] += self.num_envs
         if not self.rollout.full:
@@ -212,6 +225,8 @@ class PPO:
         c, data = self.config, self.rollout.data
         outcomes = ("reward", "terminated", "truncated")  # collected on the CPU
         reward, terminated, truncated = (data[name].to(self.device) for name in outcomes)
+        if c.normalize:
+            reward = self.rewards.scaled_rollout(reward, terminated | truncated)
         last_value = self.evaluate(obs)["value"]
         next_value = successor_values(data["value"], last_value, truncated, data["truncated_value"])
         data |= self.advantages(reward, data["value"], next_value, terminated, truncated)
@@ -224,6 +239,8 @@ class PPO:
             self.counters["updates"] += 1
             if self.after_update is not None:
                 self.after_update(self.counters["updates"], batch[0])
+        if self.network.normalizer is not None:  # constant within a rollout, as the policy is
+            self.network.normalizer.update(data["obs"].flatten(0, 1))
         return metrics
 
     def _advantages(
@@ -256,15 +273,15 @@ class PPO:
         c = self.config
         returns = advantage + old_value
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        logits, value = self.network(obs)
-        policy = Categorical(logits=logits, validate_args=False)
-        ratio = (policy.log_prob(action) - old_log_probability).exp()
+        parameters, value = self.network(obs)
+        log_probability, entropy = self.policy.log_probability_and_entropy(parameters, action)
+        entropy = entropy.mean()
+        ratio = (log_probability - old_log_probability).exp()
         clipped_ratio = ratio.clamp(1 - c.clip, 1 + c.clip)
         policy_loss = -torch.minimum(advantage * ratio, advantage * clipped_ratio).mean()
         clipped_value = old_value + (value - old_value).clamp(-c.clip, c.clip)
         errors = torch.maximum((value - returns) ** 2, (clipped_value - returns) ** 2)
         value_loss = 0.5 * errors.mean()
-        entropy = policy.entropy().mean()
         loss = policy_loss - c.entropy_coefficient * entropy + c.value_coefficient * value_loss
         return loss, {
             "policy_loss": policy_loss.detach(),
@@ -276,15 +293,6 @@ class PPO:
     def schedules(self) -> dict[str, float]:
         """Return the present value of everything that changes on a schedule."""
         return {}
-
-
-def _sampled(logits: Tensor, uniform: Tensor) -> dict[str, Tensor]:
-    """Sample from categorical policies with a uniform number for each logit."""
-    log_probabilities = logits.log_softmax(1)
-    # The argmax of log-probabilities plus Gumbel noise is a sample, without waiting for a GPU.
-    action = (log_probabilities - (-uniform.log()).log()).argmax(1)
-    log_probability = log_probabilities.gather(1, action.unsqueeze(1)).squeeze(1)
-    return {"action": action, "log_probability": log_probability}
 
 
 build = PPO

@@ -37,6 +37,18 @@ SUITES = {
         "algo.learning_rate": 5e-4,
         "algo.epsilon_final": 0.05,
     },
+    # The settings of CleanRL's pqn.py; its layers are 120 and 84 wide.
+    "gym": {
+        "net.width": 128,
+        "algo.num_envs": 4,
+        "algo.rollout_steps": 128,
+        "algo.epochs": 4,
+        "algo.minibatches": 4,
+        "algo.epsilon_final": 0.05,
+        "algo.epsilon_fraction": 0.5,
+        "train.steps": 500_000,
+        "train.threads": 1,
+    },
 }
 
 

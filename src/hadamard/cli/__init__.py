@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hadamard.cli import output
-from hadamard.cli.common import WRONG, UserError, plugins_and_rest
+from hadamard.cli.common import WRONG, UserError, plugins_and_rest, with_modules_named
 from hadamard.core import plugins, renamed, stopping
 from hadamard.core.files import RunError
 from hadamard.text import unknown
@@ -78,8 +78,8 @@ def _run(words: Sequence[str]) -> int:
         return _fail(unknown("command", command, _COMMANDS))
     if importlib.util.find_spec("tyro") is None:
         return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
-    rest = renamed.words(command, words[1:])
     try:
+        rest = renamed.words(command, with_modules_named(words[1:]))
         files, rest = plugins_and_rest(rest) if command not in _WITHOUT_PLUGINS else ([], rest)
         with plugins.named(files):
             code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
@@ -141,6 +141,7 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "hadamard COMMAND --help explains a command's options.",
+            "hadamard COMMAND --help explains a command's options. Every command also takes",
+            "--import MODULE, a module of yours that registers environments (gym/MODULE:ID).",
         ]
     )

@@ -118,3 +118,29 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
         if word.startswith(f"{flag}="):
             return word.partition("=")[2]
     return None
+
+
+def with_modules_named(words: Sequence[str]) -> list[str]:
+    """Allow the modules that the user names to be imported; return the words without --import.
+
+    He names them with --import MODULE, or with --env gym/MODULE:ID.
+    """
+    rest: list[str] = []
+    modules: list[str] = []
+    following = iter(words)
+    for word in following:
+        name, equals, value = word.partition("=")
+        if name != "--import":
+            rest.append(word)
+        elif value := value if equals else next(following, ""):
+            modules.append(value)
+        else:
+            raise UserError("--import needs the name of a module, such as my_tasks")
+    for env in f"{value_of('--env', rest)},{value_of('--envs', rest)}".split(","):
+        modules += [env.partition("/")[2].rpartition(":")[0]] if ":" in env else []
+    if modules:
+        from hadamard.envs import named_modules
+
+        for module in modules:
+            named_modules.allow(module)
+    return rest

@@ -40,7 +40,8 @@ def main(words: list[str]) -> int:
         if trouble is not None:
             print(f"  {trouble}")
         names = [f"{suite}/{task}" for task in envs.tasks(suite)]
-        print(_columns(names) + "\n")
+        print(_columns(names))
+        print("".join(f"  ({note})\n" for note in envs.notes(suite)))
     return 0
 
 

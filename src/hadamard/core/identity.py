@@ -251,7 +251,8 @@ def run_name(algorithm: str, env: str, words: Iterable[str], seed: int) -> str:
         >>> run_name("pqn", "minatar/breakout", ["tanh+hr"], 3)
         'pqn_minatar-breakout_tanh+hr_seed3'
     """
-    return "_".join([algorithm, env.replace("/", "-"), *words, f"seed{seed}"])
+    place = env.replace("/", "-").replace(":", "-")  # not every system takes a colon
+    return "_".join([algorithm, place, *words, f"seed{seed}"])
 
 
 def default_run_name(algorithm: str, settings: Settings, defaults: Settings) -> str:

@@ -41,6 +41,8 @@ class EnvSpec:
     """Number of discrete actions; 0 if an action is a vector."""
     frames: int = 1
     """Frames stacked along the first dimension of an observation, the newest last."""
+    full_range: bool = False
+    """Whether the pixels of single frames take values up to 255; those of stacked frames do."""
     action_size: int = 0
     """Length of a continuous action, each entry in [-1, 1]; 0 if actions are discrete."""
     max_steps: int = 0
@@ -49,6 +51,11 @@ class EnvSpec:
     """Simulated seconds per step; 0 if the environment's time has no unit."""
     on_device: bool = False
     """Whether the environments are tensor programs that play on the learner's device."""
+
+    @property
+    def pixel_scale(self) -> float:
+        """What pixels are multiplied by, so that they lie between 0 and 1."""
+        return 1 / 255 if self.frames > 1 or self.full_range else 1.0
 
     @property
     def continuous(self) -> bool:

@@ -14,6 +14,11 @@ A plugin's module that defines these is a suite, too. A suite may also define:
 
 - ``REQUIRES``, the packages it imports, and ``EXTRA``, the extra of hadamard-rl that installs them;
 - ``OPTIONS``, the names of options that only this suite takes;
+- ``find_task(name)``, which returns the spelling of a task that ``tasks`` need not list, or raises
+  ValueError;
+- ``requirements(task)``, the packages and the extra of one task, where they differ;
+- ``NOTE``, a line that ``hadamard envs`` shows below the tasks;
+- ``worker_options(task)``, further arguments of ``make`` in worker processes;
 - ``AFTER_INSTALL``, a second command that completes the installation;
 - ``trouble()``, which says what else is missing, such as files, or returns None;
 - ``prepare()``, called once in the main process before workers start;
@@ -87,10 +92,20 @@ def _import_suite(suite: str) -> Any:
     return discover.find(__name__, module, "suite")
 
 
-def missing(suite: str) -> tuple[str, ...]:
-    """Return the packages that a suite needs and that are not installed."""
-    packages: Sequence[str] = getattr(_import_suite(suite), "REQUIRES", ())
+def missing(suite: str, task: str | None = None) -> tuple[str, ...]:
+    """Return the packages that a suite, or one of its tasks, needs and that are not installed."""
+    packages, _ = _requirements(suite, task)
     return tuple(name for name in packages if importlib.util.find_spec(name) is None)
+
+
+def _requirements(suite: str, task: str | None) -> tuple[tuple[str, ...], str]:
+    """Return the packages that a suite or a task needs, and the extra that installs them."""
+    module = _import_suite(suite)
+    needed: tuple[tuple[str, ...], str]
+    needed = getattr(module, "REQUIRES", ()), getattr(module, "EXTRA", "")
+    if task is not None and hasattr(module, "requirements"):
+        needed = module.requirements(task)
+    return needed
 
 
 def trouble(suite: str) -> str | None:
@@ -102,12 +117,13 @@ def trouble(suite: str) -> str | None:
     return check()
 
 
-def install_command(suite: str) -> str:
-    """Return the command that installs a suite's packages."""
+def install_command(suite: str, task: str | None = None) -> str:
+    """Return the command that installs the packages of a suite, or of one of its tasks."""
     module = _import_suite(suite)
-    extra = getattr(module, "EXTRA", "")
-    packages = f"'hadamard-rl[{extra}]'" if extra else " ".join(module.REQUIRES)
-    command = f"pip install {packages}"
+    packages, extra = _requirements(suite, task)
+    command = (
+        f"pip install 'hadamard-rl[{extra}]'" if extra else f"pip install {' '.join(packages)}"
+    )
     second_command = getattr(module, "AFTER_INSTALL", "")
     return f"{command} && {second_command}" if second_command else command
 
@@ -116,6 +132,17 @@ def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
     names: tuple[str, ...] = _import_suite(suite).tasks()
     return names
+
+
+def notes(suite: str) -> list[str]:
+    """Return what else there is to say of a suite's tasks: which lack packages, and its note."""
+    lacking: dict[str, list[str]] = {}
+    for task in tasks(suite):
+        if missing(suite, task) != missing(suite):
+            lacking.setdefault(install_command(suite, task), []).append(task)
+    lines = [f"not installed: {', '.join(lacking[command])}: {command}" for command in lacking]
+    note: str = getattr(_import_suite(suite), "NOTE", "")
+    return [*lines, note] if note else lines
 
 
 def _resolve(name: str) -> tuple[str, str]:
@@ -131,16 +158,18 @@ def _resolve(name: str) -> tuple[str, str]:
     known = tasks(suite)
     suite = _normalized(suite)
     task_name = {_normalized(candidate): candidate for candidate in known}.get(_normalized(task))
+    if task_name is None and hasattr(_import_suite(suite), "find_task"):
+        task_name = _import_suite(suite).find_task(task)
     if task_name is None:
         raise ValueError(
             f"{suite} has no task {task!r}{did_you_mean(task, known) or '.'} "
             "List all tasks with: hadamard envs"
         )
-    missing_packages = missing(suite)
+    missing_packages = missing(suite, task_name)
     if missing_packages:
         raise MissingExtra(
             f"{suite}/{task_name} needs {', '.join(missing_packages)}. Install it with: "
-            f"{install_command(suite)}"
+            f"{install_command(suite, task_name)}"
         )
     return suite, task_name
 
@@ -150,8 +179,7 @@ def prepare_to_draw(name: str) -> None:
 
     Call this before the environment is made: MuJoCo decides on its OpenGL when it is imported.
     """
-    suite, _ = _resolve(name)
-    if "mujoco" in getattr(_import_suite(suite), "REQUIRES", ()):
+    if "mujoco" in _requirements(*_resolve(name))[0]:
         from hadamard.envs import gl
 
         gl.choose()
@@ -248,6 +276,7 @@ def _make_batch(
     if hasattr(module, "prepare"):
         module.prepare()
     preload = getattr(module, "PRELOAD", ())
+    extra = module.worker_options(task) if hasattr(module, "worker_options") else {}
     kind = WorkerEnvs if failures is None else FleetWorkers
     envs = kind(
         name,
@@ -255,7 +284,7 @@ def _make_batch(
         num_envs,
         device,
         workers=workers,
-        options=options,
+        options={**options, **extra},
         preload=preload,
         first=first,
         failures=failures,

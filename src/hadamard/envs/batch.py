@@ -1,4 +1,4 @@
-"""Single environments as one batch, for the MuJoCo suites.
+"""Single environments as one batch, for the MuJoCo suites and Gymnasium's tasks.
 
 A suite implements a task: one simulation with one seed. Time limits, resets, scores and saved
 states are handled here.
@@ -34,15 +34,18 @@ class PhysicsError(RuntimeError):
 
 
 class Task(Protocol):
-    """One environment. It neither resets itself nor has a time limit."""
+    """One environment. It does not reset itself."""
 
     spec: EnvSpec
 
     def reset(self) -> NDArray[Any]:
         """Start an episode and return its first observation; the generator is not reseeded."""
 
-    def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool]:
-        """Return the observation, the reward and whether the task ended; may raise PhysicsError."""
+    def step(self, action: NDArray[Any]) -> tuple[Any, ...]:
+        """Return the observation, the reward and whether the task ended; may raise PhysicsError.
+
+        A task with a limit of its own also returns whether that cut the episode short.
+        """
 
     def state_dict(self) -> State:
         """Return everything that the next step depends on, as plain values and arrays."""
@@ -58,13 +61,19 @@ class Task(Protocol):
 
 
 class BatchEnvs:
-    """Single environments, stepped one after another, as one batch. The state is exact."""
+    """Single environments, stepped one after another, as one batch.
 
-    exact = True
+    With ``exact=False`` a saved state holds what the next episodes follow from, and no running
+    episode: loading it returns None.
+    """
+
     splittable = True
 
-    def __init__(self, tasks: Sequence[Task], device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, tasks: Sequence[Task], device: torch.device | str = "cpu", *, exact: bool = True
+    ) -> None:
         check_num_envs(len(tasks))
+        self.exact = exact
         self.num_envs = len(tasks)
         self.device = torch.device(device)
         self.spec = tasks[0].spec
@@ -96,7 +105,7 @@ class BatchEnvs:
         for index, task in enumerate(self._tasks):
             try:
                 result = self._check(index, task.step(self._actions[index]))
-                self._obs[index], reward[index], terminated[index] = result
+                self._obs[index], reward[index], terminated[index], truncated[index] = result
             except PhysicsError as error:
                 # The last observation stands in for the successor, which is not finite.
                 truncated[index] = True
@@ -126,22 +135,24 @@ class BatchEnvs:
             episodes=tuple(episodes),
         )
 
-    def _check(self, index: int, result: tuple[Any, Any, Any]) -> tuple[NDArray[Any], float, bool]:
+    def _check(self, index: int, result: tuple[Any, ...]) -> tuple[NDArray[Any], float, bool, bool]:
         """Return what a task's step returned, if its types and shapes are right and it is finite.
 
         A simulation that is no longer finite is a physical accident, which ends one episode.
         """
-        observation, reward, terminated = result
+        observation, reward, terminated, truncated = (*result, False)[:4]
         observation = self._observation_of(index, observation)
         if not isinstance(reward, numbers.Real):
             raise BadValue(index, f"a reward that is no number: {reward!r}")
         if not isinstance(terminated, bool | np.bool_):
             raise BadValue(index, f"a termination that is neither True nor False: {terminated!r}")
+        if not isinstance(truncated, bool | np.bool_):
+            raise BadValue(index, f"a truncation that is neither True nor False: {truncated!r}")
         if not math.isfinite(reward):
             raise PhysicsError(f"the reward is {reward}")
         if observation.dtype.kind == "f" and not is_finite(observation):
             raise PhysicsError("the observation is not finite")
-        return observation, float(reward), bool(terminated)
+        return observation, float(reward), bool(terminated), bool(truncated)
 
     def _observation_of(self, index: int, observation: Any) -> NDArray[Any]:
         """Return a task's observation in the type of the batch, if it can hold it."""
@@ -178,14 +189,16 @@ class BatchEnvs:
             **self._running.state_dict(),
         }
 
-    def load_state_dict(self, state: State) -> Tensor:
-        """Load a state; return the observations to act on."""
+    def load_state_dict(self, state: State) -> Tensor | None:
+        """Load a state; return the observations to act on, None if it is not exact."""
         check_saved(len(state["tasks"]), self.num_envs)
         for index, (task, saved) in enumerate(zip(self._tasks, state["tasks"], strict=True)):
-            self._obs[index] = self._observation_of(index, task.load_state_dict(saved))
+            observation = task.load_state_dict(saved)
+            if self.exact:
+                self._obs[index] = self._observation_of(index, observation)
         self._running.load_state_dict(state)
         self._actions = None
-        return self._observation()
+        return self._observation() if self.exact else None
 
     def _observation(self) -> Tensor:
         return copy_to_device(self._obs, self.device)

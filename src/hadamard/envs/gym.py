@@ -1,47 +1,146 @@
-"""Gymnasium's MuJoCo tasks, version 5: HalfCheetah-v5, Ant-v5, Humanoid-v5 and eight more.
+"""Gymnasium: its own tasks (classic control, Box2D, MuJoCo, toy text) and any that is registered.
 
-Rewards, terminations and time limits (as truncations) are those that Gymnasium registers.
-Observations are float32; actions in [-1, 1] are scaled to the task's own limits; there is no action
-repeat.
+``gym/CartPole-v1`` is a task that Gymnasium knows by this name; ``gym/my_tasks:Grid-v0`` is one
+that the module ``my_tasks`` registers when it is imported, and ``register`` makes a task of a
+function. A module is imported only if the user names it (see ``named_modules``).
 
-The state is exact: play continues from it bit for bit.
+Rewards, terminations and time limits (as truncations) are those that are registered. Observations
+and actions are converted as ``gym_spaces`` says. MuJoCo's tasks, version 5, have an exact state of
+their own (``gym_mujoco``); others are restored by playing the running episode again, where that
+gives the same numbers (``gym_task``), and otherwise go on with a new episode.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import functools
+import importlib
+import pickle
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from hadamard.core.types import Envs, EnvSpec, State
-from hadamard.envs import gl
-from hadamard.envs.batch import BatchEnvs, PhysicsError
-from hadamard.envs.common import check_num_envs, check_task, environment_seeds
+from hadamard.core.types import Envs
+from hadamard.envs import gl, gym_mujoco, named_modules
+from hadamard.envs.batch import BatchEnvs
+from hadamard.envs.common import check_num_envs, environment_seeds
+from hadamard.text import did_you_mean
 
-# Gymnasium's MuJoCo tasks import imageio.
-REQUIRES = ("gymnasium", "mujoco", "imageio")
-EXTRA = "mujoco"
+REQUIRES = ("gymnasium",)
+EXTRA = "gym"
+NOTE = "also any other task that Gymnasium knows, and gym/MODULE:ID, registered by your own module"
 
-PICTURE = (480, 640)
-"""Height and width of a picture."""
-
-_NAMES = """
-Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum Pusher
-Reacher Swimmer Walker2d
-"""
-
-# Arrays that rewards and observations read besides MuJoCo's own state. MuJoCo computes them before
-# its last small step, so they cannot be recomputed from that state and are saved too.
-_DERIVED = ("xpos", "xipos", "cinert", "cvel", "cfrc_ext", "qfrc_actuator", "qfrc_constraint")
+_CLASSIC = (
+    "Acrobot-v1",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+)
+_BOX2D = (
+    "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v3",
+    "CarRacing-v3",
+    "LunarLander-v3",
+    "LunarLanderContinuous-v3",
+)
+_TOY_TEXT = ("Blackjack-v1", "CliffWalking-v1", "FrozenLake-v1", "FrozenLake8x8-v1")
 
 
 def tasks() -> tuple[str, ...]:
-    """Return the tasks, named as in Gymnasium."""
-    return tuple(f"{name}-v5" for name in _NAMES.split())
+    """Return Gymnasium's own tasks, named as there; others are known too (``find_task``)."""
+    return (*_CLASSIC, *_BOX2D, *gym_mujoco.TASKS, *_TOY_TEXT)
+
+
+def requirements(task: str) -> tuple[tuple[str, ...], str]:
+    """Return the packages that a task needs, and the extra that installs them."""
+    if task in gym_mujoco.TASKS:
+        return gym_mujoco.PACKAGES, "mujoco"
+    return (("gymnasium", "Box2D"), "box2d") if task in _BOX2D else (REQUIRES, EXTRA)
+
+
+def find_task(task: str) -> str:
+    """Return a task's name as it is registered; a name without a version means the newest."""
+    module, _, name = task.rpartition(":")
+    if module:
+        named_modules.load(module, f"gym/{task}")
+    registered = _registered()
+    names = {*registered, *tasks()}
+    by_lower = {known.lower(): known for known in sorted(names, key=_by_version)}
+    found = by_lower.get(name.lower()) or {
+        _without_version(lower): known for lower, known in by_lower.items()
+    }.get(name.lower())
+    if found is None or (module and found not in registered):
+        where = f"the module {module} registers" if module else "gym has"
+        raise ValueError(
+            f"{where} no task {name!r}{_hint(name, names) or '.'} List Gymnasium's own with: "
+            "hadamard envs. A task of yours is gym/MODULE:ID, or made by hadamard.envs.gym.register"
+        )
+    return f"{module}:{found}" if module else found
+
+
+def _registered() -> dict[str, Any]:
+    """Return what Gymnasium has registered, nothing if it is not installed."""
+    try:
+        import gymnasium
+    except ImportError:
+        return {}
+    registry: dict[str, Any] = gymnasium.registry
+    return registry
+
+
+def _by_version(name: str) -> tuple[str, int]:
+    version = re.search(r"-v(\d+)$", name)
+    return _without_version(name), int(version[1]) if version else -1
+
+
+def _without_version(name: str) -> str:
+    return re.sub(r"-v\d+$", "", name)
+
+
+def _hint(name: str, known: set[str]) -> str:
+    """Return the names most like this one, whose versions do not make names alike."""
+    # Gymnasium's copies of its tasks in JAX would be offered beside them.
+    own = {other for other in known if not other.startswith(("phys2d/", "tabular/"))}
+    newest = {_without_version(other): other for other in sorted(own, key=_by_version)}
+    hint = did_you_mean(_without_version(name), newest)
+    return re.sub(r"'([^']*)'", lambda match: repr(newest[match[1]]), hint)
+
+
+def register(function: Callable[..., Any], name: str, max_steps: int | None = None) -> str:
+    """Register a function or class that makes a ``gymnasium.Env``; return the environment's name.
+
+    ``max_steps`` is the time limit, whose end is a truncation. Worker processes need a function
+    of a module, not of a notebook or a lambda.
+
+    Examples:
+        >>> from gymnasium.envs.classic_control import CartPoleEnv
+        >>> register(CartPoleEnv, "LongCartPole-v0", max_steps=2_000)
+        'gym/LongCartPole-v0'
+    """
+    import gymnasium
+
+    gymnasium.registry.pop(name, None)
+    _exact.cache_clear()
+    gymnasium.register(name, entry_point=function, max_episode_steps=max_steps)
+    return f"gym/{name}"
+
+
+def worker_options(task: str) -> dict[str, Any]:
+    """Return what a worker process must know of a task that this process has registered."""
+    if task in gym_mujoco.TASKS:
+        return {}
+    registered = _registered()[task.rpartition(":")[2]]
+    try:
+        pickle.dumps(registered)
+    except Exception as error:  # pickle raises whatever the object's own methods raise
+        raise ValueError(
+            f"gym/{task} cannot be made in worker processes ({error}): register a function or a "
+            "class of a module, or step it in this process with --train.env-workers 0"
+        ) from None
+    return {"registered": registered, "exact": _exact_or_said(task)}
 
 
 def make(
@@ -51,115 +150,61 @@ def make(
     device: torch.device | str = "cpu",
     *,
     training: bool = True,
+    registered: Any = None,
+    exact: bool | None = None,
 ) -> Envs:
-    """Make a batch of one task; training and evaluation do not differ."""
-    del training
-    check_task("gym", task, tasks())
+    """Make a batch of one task; training and evaluation differ in that the latter has pictures.
+
+    A worker process gets the task's registration, and whether its state is exact.
+    """
     check_num_envs(num_envs)
     seeds = environment_seeds(seed, num_envs)
-    renderer = gl.Renderer(*PICTURE)
-    return BatchEnvs([GymTask(task, task_seed, renderer) for task_seed in seeds], device)
+    if task in gym_mujoco.TASKS:
+        renderer = gl.Renderer(*gym_mujoco.PICTURE)
+        return BatchEnvs([gym_mujoco.MujocoTask(task, s, renderer) for s in seeds], device)
+    if task in _BOX2D:
+        with warnings.catch_warnings():
+            # Its import warns, and crashes where warnings are errors.
+            warnings.simplefilter("ignore")
+            importlib.import_module("Box2D")
+    from gymnasium.error import DependencyNotInstalled, Error
 
+    from hadamard.envs.gym_task import RegisteredTask
 
-class GymTask:
-    """One Gymnasium environment without its wrappers; BatchEnvs applies the time limit."""
-
-    def __init__(self, task: str, seed: int, renderer: gl.Renderer) -> None:
-        with gl.importing():
-            import gymnasium
-            import mujoco
-        from gymnasium.utils import seeding
-
-        wrapped: Any = gymnasium.make(task, disable_env_checker=True)
-        self.environment = wrapped.unwrapped
-        # Seeds as reset(seed=seed) does, without starting an episode.
-        self.environment.np_random = seeding.np_random(seed)[0]
-        limits = self.environment.action_space
-        self._center = (limits.high + limits.low) / 2
-        self._half_range = (limits.high - limits.low) / 2
-        self._renderer = renderer
-        self._camera: Any = None
-        self._state_kind: int = mujoco.mjtState.mjSTATE_INTEGRATION.value
-        warning = mujoco.mjtWarning
-        self._fatal = [
-            int(kind)
-            for kind in (warning.mjWARN_BADQPOS, warning.mjWARN_BADQVEL, warning.mjWARN_BADQACC)
+    try:
+        if registered is None:
+            registered = _registered()[find_task(task).rpartition(":")[2]]
+            exact = _exact_or_said(task)
+        made = [
+            RegisteredTask(registered, s, exact=bool(exact), pictures=not training) for s in seeds
         ]
-        if mujoco.get_mju_user_warning() is None:
-            # By default MuJoCo writes warnings to a file in the current folder.
-            mujoco.set_mju_user_warning(logging.getLogger("mujoco").warning)
-        self.spec = EnvSpec(
-            self.environment.observation_space.shape,
-            torch.float32,
-            action_size=limits.shape[0],
-            max_steps=wrapped.spec.max_episode_steps,
-            step_seconds=float(self.environment.dt),
+    except DependencyNotInstalled as error:
+        raise ImportError(f"gym/{task} needs more packages: {error}") from error
+    except Error as error:
+        raise ValueError(f"gym/{task} cannot be made: {error}") from error
+    return BatchEnvs(made, device, exact=bool(exact))
+
+
+@functools.cache
+def _exact(task: str) -> bool:
+    from hadamard.envs.gym_task import plays_again
+
+    return plays_again(_registered()[task.rpartition(":")[2]])
+
+
+def _exact_or_said(task: str) -> bool:
+    """Return whether a task's state is exact; warn if it is not, once."""
+    exact = _exact(task)
+    if not exact and task not in _SAID:
+        _SAID.add(task)
+        warnings.warn(
+            f"an episode of gym/{task} cannot be continued exactly: a resumed run starts a new "
+            "one. It can if the task has a time limit and all its random numbers follow from "
+            "reset(seed=...), or if it has methods state_dict and load_state_dict",
+            stacklevel=4,
         )
-
-    def reset(self) -> NDArray[Any]:
-        """Start an episode."""
-        observation: NDArray[Any] = self.environment.reset()[0]
-        return observation
-
-    def step(self, action: NDArray[Any]) -> tuple[NDArray[Any], float, bool]:
-        """Take a step; Gymnasium's task decides whether it ended."""
-        scaled = (self._center + self._half_range * action).astype(np.float32)
-        observation, reward, terminated, _, _ = self.environment.step(scaled)
-        # MuJoCo then resets the simulation, so all numbers are finite again: read its warnings.
-        if self.environment.data.warning.number[self._fatal].any():
-            raise PhysicsError("the simulation is no longer finite")
-        return observation, reward, terminated
-
-    def state_dict(self) -> State:
-        """Return the simulation and the random generator."""
-        import mujoco
-
-        model, data = self.environment.model, self.environment.data
-        physics = np.empty(mujoco.mj_stateSize(model, self._state_kind))
-        mujoco.mj_getState(model, data, physics, self._state_kind)
-        return {
-            "physics": physics,
-            "derived": {name: getattr(data, name).copy() for name in _DERIVED},
-            "random": self.environment.np_random.bit_generator.state,
-        }
-
-    def load_state_dict(self, state: State) -> NDArray[np.float32]:
-        """Load a state; return the observation to act on."""
-        import mujoco
-
-        model, data = self.environment.model, self.environment.data
-        mujoco.mj_setState(model, data, np.asarray(state["physics"]), self._state_kind)
-        for name, saved in state["derived"].items():
-            getattr(data, name)[:] = np.asarray(saved)
-        data.warning.number[:] = 0
-        self.environment.np_random.bit_generator.state = state["random"]
-        return np.asarray(self.environment._get_obs(), dtype=np.float32)
-
-    def render(self) -> NDArray[np.uint8]:
-        """Return a picture from the camera that follows the robot, or from Gymnasium's default."""
-        if self._camera is None:
-            self._camera = _camera(self.environment)
-        return self._renderer.render(self.environment.model, self.environment.data, self._camera)
-
-    def close(self) -> None:
-        """Free OpenGL's memory."""
-        self._renderer.close()
-        self.environment.close()
+    return exact
 
 
-def _camera(environment: Any) -> Any:
-    """Return the number of the model's camera "track", or a free camera as the task sets it."""
-    import mujoco
-
-    index: int = mujoco.mj_name2id(environment.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
-    if index >= 0:
-        return index
-    camera = mujoco.MjvCamera()
-    camera.lookat[:] = np.median(environment.data.geom_xpos, axis=0)
-    camera.distance = environment.model.stat.extent
-    for name, value in (environment.mujoco_renderer.default_cam_config or {}).items():
-        if isinstance(value, np.ndarray):
-            getattr(camera, name)[:] = value
-        else:
-            setattr(camera, name, value)
-    return camera
+_SAID: set[str] = set()
+"""Tasks of which a warning says that they cannot be continued."""

@@ -6,12 +6,16 @@ and write them.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-8
 INITIAL_COUNT = 1e-4
 """The number of samples that the initial mean 0 and variance 1 count as."""
+LARGEST = 10.0
+"""Where PPO's normalized observations and scaled rewards are cut off."""
 
 
 class RunningMoments(nn.Module):
@@ -64,7 +68,7 @@ class RewardScaler(nn.Module):
     returns: Tensor
     largest: Tensor
 
-    def __init__(self, num_envs: int, gamma: float, limit: float) -> None:
+    def __init__(self, num_envs: int, gamma: float, limit: float = math.inf) -> None:
         super().__init__()
         self.gamma, self.limit = gamma, limit
         self.moments = RunningMoments(())
@@ -82,3 +86,10 @@ class RewardScaler(nn.Module):
         """Scale with the statistics so far."""
         deviation = (self.moments.variance + EPSILON).sqrt()
         return (reward / torch.maximum(deviation, self.largest / self.limit)).to(reward.dtype)
+
+    def scaled_rollout(self, reward: Tensor, done: Tensor) -> Tensor:
+        """Add a rollout (steps, environments), and return it scaled and cut off at ``LARGEST``."""
+        for step_reward, step_done in zip(reward, done, strict=True):
+            self.update(step_reward, step_done)
+        scaled: Tensor = self(reward)
+        return scaled.clamp(-LARGEST, LARGEST)

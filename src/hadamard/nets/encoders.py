@@ -93,8 +93,7 @@ def make_encoder(env: EnvSpec, net: NetSpec, init: Init) -> Encoder:
     hidden = _hidden_layers(plan, shape, net, init)
     flatten_before = sum(isinstance(recipe, Conv2dBranch) for recipe in plan)
     # Frames of 0 to 255 are scaled to 0 to 1; MinAtar's grids are 0 and 1 already.
-    scale = 1 / 255 if env.frames > 1 else 1.0
-    return Encoder(hidden, flatten_before, scale)
+    return Encoder(hidden, flatten_before, env.pixel_scale)
 
 
 def _hidden_layers(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from hadamard.core.config import NetSpec
 from hadamard.core.types import EnvSpec
+from hadamard.learning.normalize import LARGEST, ObservationNormalizer
+from hadamard.learning.policies import CategoricalPolicy, GaussianPolicy, Policy
 from hadamard.nets.encoders import Encoder, make_encoder
 from hadamard.nets.hidden import Init, initialize
 
@@ -27,18 +30,46 @@ class QNetwork(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Logits of a categorical policy, and the state's value, on a shared encoder."""
+    """A policy's parameters, and the state's value, on a shared encoder or on one for each.
 
-    def __init__(self, env: EnvSpec, net: NetSpec, init: Init = "orthogonal") -> None:
+    The policy's Gaussians, where actions are vectors, have deviations that no observation changes.
+    With ``normalize``, vectors of observations are normalized by the statistics that the learner
+    updates.
+    """
+
+    def __init__(
+        self,
+        env: EnvSpec,
+        net: NetSpec,
+        init: Init = "orthogonal",
+        *,
+        shared: bool = True,
+        normalize: bool = False,
+    ) -> None:
         super().__init__()
+        # Before the policy's encoder, which is thus the last one and diagnosed by default.
+        self.value_encoder: Encoder | None = None if shared else make_encoder(env, net, init)
         self.encoder: Encoder = make_encoder(env, net, init)
-        self.logits = nn.Linear(self.encoder.outputs, env.num_actions)
+        self.policy: type[Policy] = GaussianPolicy if env.continuous else CategoricalPolicy
+        self.logits = nn.Linear(self.encoder.outputs, env.action_size or env.num_actions)
+        """Logits of discrete actions, or the means of continuous ones."""
         self.value = nn.Linear(self.encoder.outputs, 1)
         initialize(self.logits, init, gain=0.01)
         initialize(self.value, init, gain=1.0)
-        self.encoder.layers[-1].readers += [self.logits, self.value]
+        self.encoder.layers[-1].readers.append(self.logits)
+        (self.value_encoder or self.encoder).layers[-1].readers.append(self.value)
+        if env.continuous:
+            self.log_deviation = nn.Parameter(torch.zeros(1, env.action_size))
+        normalizes = normalize and len(env.obs_shape) == 1
+        self.normalizer = ObservationNormalizer(env.obs_shape) if normalizes else None
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits (batch, actions) and values (batch,)."""
+        """Return the policy's parameters (batch, parameters) and values (batch,)."""
+        if self.normalizer is not None:
+            obs = self.normalizer(obs).clamp(-LARGEST, LARGEST)
         z = self.encoder(obs)
-        return self.logits(z), self.value(z).squeeze(1)
+        parameters = self.logits(z)
+        value: Tensor = self.value(z if self.value_encoder is None else self.value_encoder(obs))
+        if self.policy is GaussianPolicy:
+            parameters = torch.cat([parameters, self.log_deviation.expand_as(parameters)], 1)
+        return parameters, value.squeeze(1)

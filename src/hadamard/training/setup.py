@@ -142,10 +142,10 @@ def make_agent(
     """Build an algorithm's agent for some environments."""
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
     env = environments.spec
-    if env.actions != module.ACTIONS:
+    if env.actions not in module.ACTIONS:
         names = discover.names(ALGORITHMS, installed=False)
         actions = {name: discover.find(ALGORITHMS, name, "algorithm").ACTIONS for name in names}
-        suitable = [name for name in names if actions[name] == env.actions]
+        suitable = [name for name in names if env.actions in actions[name]]
         raise ValueError(
             f"{algorithm} needs {module.ACTIONS} actions and this environment has "
             f"{env.action_size or env.num_actions} {env.actions} ones: train "

@@ -35,6 +35,8 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
             f"--algo.rollout-steps {spec.algo.rollout_steps} is longer than an episode of "
             f"{spec.env}, which ends after {limit} steps"
         )
+    if getattr(spec.algo, "normalize", False):
+        return "--algo.normalize keeps statistics that a fleet does not compute"
     if spec.train.eval_every:
         return f"--train.eval-every {spec.train.eval_every} plays evaluations outside the fleet"
     return None
