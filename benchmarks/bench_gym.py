@@ -104,7 +104,7 @@ def train_ours(row: Row, seed: int, folder: Path) -> Result:
     spec = settings(row, seed, folder)
     summary = start.train(row.algorithm, spec, Quiet)
     assert spec.run_dir is not None
-    agent, spec, _, device = load_agent(spec.run_dir, "cpu")
+    agent, spec, _, device, _ = load_agent(spec.run_dir, "cpu")
     games = envs.make(spec.env, child_seed(seed, 20), EPISODES, device, training=False)
     scores = [episode.score for episode in evaluate(agent, games, EPISODES)]
     games.close()

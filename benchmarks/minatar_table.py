@@ -30,7 +30,7 @@ Table = dict[tuple[str, str, int], dict[str, list[float]]]
 
 def greedy_score(path: Path, episodes: int) -> float:
     """Play greedy episodes with a run's agent."""
-    agent, spec, _step, device = load_agent(str(path), "cpu")
+    agent, spec, _step, device, _ = load_agent(str(path), "cpu")
     played = envs.make(spec.env, child_seed(spec.seed, 20), episodes, device, training=False)
     try:
         return float(np.mean([e.score for e in evaluate(agent, played, episodes)]))

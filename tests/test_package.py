@@ -69,7 +69,6 @@ MAY_IMPORT = {
     "modules": (),
     "text": (),
     "core": (),
-    "train": ("core",),
     "compute": ("core",),
     "learning": ("core", "compute"),
     "nets": ("core", "compute", "learning", "layers"),
@@ -79,6 +78,7 @@ MAY_IMPORT = {
     "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),
+    "api": ("core", "envs", "report", "training"),
 }
 
 

@@ -10,6 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hadamard.api import Evaluation as Evaluation
+    from hadamard.api import LoadedAgent as LoadedAgent
+    from hadamard.api import TrainedRun as TrainedRun
+    from hadamard.api import evaluate as evaluate
+    from hadamard.api import load_agent as load_agent
+    from hadamard.api import record_video as record_video
+    from hadamard.api import resume as resume
+    from hadamard.api import train as train
     from hadamard.core.plugins import load_plugin as load_plugin
     from hadamard.health import Diagnosis as Diagnosis
     from hadamard.health import Monitor as Monitor
@@ -19,19 +27,31 @@ if TYPE_CHECKING:
     from hadamard.layers import HadamardConv2d as HadamardConv2d
     from hadamard.layers import HadamardLinear as HadamardLinear
     from hadamard.layers import hadamardize as hadamardize
+    from hadamard.report.data.frames import load_runs as load_runs
+    from hadamard.training.callbacks import Event as Event
 
 __version__ = "0.1.0"
 
 _MODULE_OF = {
     "Diagnosis": "hadamard.health",
+    "Evaluation": "hadamard.api",
+    "Event": "hadamard.training.callbacks",
     "Hadamard": "hadamard.layers",
     "HadamardConv2d": "hadamard.layers",
     "HadamardLinear": "hadamard.layers",
+    "LoadedAgent": "hadamard.api",
     "Monitor": "hadamard.health",
+    "TrainedRun": "hadamard.api",
     "diagnose": "hadamard.health",
+    "evaluate": "hadamard.api",
     "hadamardize": "hadamard.layers",
+    "load_agent": "hadamard.api",
     "load_plugin": "hadamard.core.plugins",
+    "load_runs": "hadamard.report.data.frames",
     "mark": "hadamard.health",
+    "record_video": "hadamard.api",
+    "resume": "hadamard.api",
+    "train": "hadamard.api",
 }
 __all__ = [*_MODULE_OF, "__version__"]
 

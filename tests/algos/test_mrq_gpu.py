@@ -117,6 +117,6 @@ def test_a_run_on_a_gpu_is_trained_and_resumed(storage: str, tmp_path: Path) -> 
             assert not torch.equal(parameter, saved[name]), name
         resumed.save()
     # A run from a GPU can be loaded on a CPU.
-    agent, _, step, _ = load_agent(str(folder), "cpu")
+    agent, _, step, *_ = load_agent(str(folder), "cpu")
     assert step == 80
     assert agent.act(torch.zeros(1, 9, 84, 84, dtype=torch.uint8), step)[0].shape == (1, 2)

@@ -31,7 +31,7 @@ def test_evaluate_plays_whole_greedy_games(finished: Path, command: Command) -> 
 
 
 def test_evaluate_loads_the_networks_of_the_run(finished: Path) -> None:
-    agent, spec, step, _ = load_agent(str(finished), "cpu")
+    agent, spec, step, *_ = load_agent(str(finished), "cpu")
     assert step == 1_500
     assert spec.net.layer == "hadamard"
     _, state = checkpoint.read(checkpoint.newest(finished / "checkpoints"))

@@ -42,7 +42,7 @@ def test_every_field_is_documented() -> None:
             kind = discover.find(package, name, "module").Config
             assert len(list(fields(kind))) == len(dataclasses.fields(kind))
     shared = sum(len(dataclasses.fields(kind)) for kind in (NetSpec, TrainSpec))
-    assert len(SHARED) == shared + len(("env", "seed", "run_dir", "device", "remedy"))
+    assert len(SHARED) == shared + len(("env", "seed", "run_dir", "device", "init_from", "remedy"))
 
 
 def assert_explained(text: str, expected: list[tuple[str, str]]) -> None:

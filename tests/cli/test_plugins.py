@@ -238,7 +238,7 @@ def test_an_installed_package_needs_no_option(
 ) -> None:
     text = write_plugin(tmp_path, "double_dqn").read_text()
     suite = write_plugin(tmp_path, "grid_world").read_text()
-    folder = write_package(tmp_path / "site", "hadamard.algos", {"double_dqn": text})
+    folder = write_package(tmp_path / "site", "hadamard.algos", {"double_dqn": text}, "twin")
     write_package(folder, "hadamard.envs", {"grid_world": suite}, "worlds")
     imported = folder / "imported"
     run = tmp_path / "run"
@@ -261,7 +261,7 @@ def test_an_installed_package_needs_no_option(
     assert recorded(run)["algos/double_dqn"] == {
         "file": "double_dqn.py",
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "package": "extras 1.0",
+        "package": "twin 1.0",
     }
     assert recorded(run)["envs/grid_world"]["package"] == "worlds 1.0"
     hadamard("report", run, "-o", tmp_path / "report.html")
@@ -269,14 +269,14 @@ def test_an_installed_package_needs_no_option(
     assert "Double DQN" in (tmp_path / "report.html").read_text()
     hadamard("train", "--resume", run, "--until", "300")
     # Without the package, and with another version of it.
-    assert "the package extras 1.0 (double_dqn.py, sha256" in command("evaluate", run).err
-    info = folder / "extras-1.0.dist-info" / "METADATA"
+    assert "the package twin 1.0 (double_dqn.py, sha256" in command("evaluate", run).err
+    info = folder / "twin-1.0.dist-info" / "METADATA"
     info.write_text(info.read_text().replace("1.0", "1.1"))
     monkeypatch.syspath_prepend(str(folder))
     result = command("train", "--resume", run, "--until", "0")
     assert result.code == 2
-    assert "(extras 1.0, sha256" in result.err
-    assert "extras 1.1, sha256" in result.err
+    assert "(twin 1.0, sha256" in result.err
+    assert "twin 1.1, sha256" in result.err
     assert command("train", "--resume", run, "--until", "0", "--changed-plugins").code == 0
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from hadamard.cli import main
 from hadamard.core.run import Run
+from hadamard.report.data.runs import gather
 from tests.support.sweep import jobs_in, sweep_words
 
 
@@ -58,6 +60,12 @@ def test_a_dry_run_refuses_what_the_sweep_would(
         (["--", "--net.activation=elu"], "--net.activation is set by the variant"),
         (["--variants", "relu,hrr"], "unknown variant 'hrr'"),
         (["--envs", "probe/bth"], "did you mean 'both'"),
+        (["--algo.gamma", "0.9,x"], "algo.gamma must be a number, got 'x'"),
+        (["--algo.gamma"], "--algo.gamma needs a value, or several with commas"),
+        (["--algo.gamma=0.9", "--algo.gamma=0.8"], "--algo.gamma is given twice"),
+        (["--algo.gamma=0.9", "--", "--algo.gamma=0.8"], "--algo.gamma is set by --algo.gamma"),
+        (["--config", "nowhere.json"], "nowhere.json cannot be read"),
+        (["--", "--overwrite"], "--overwrite is an option of hadamard train alone"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["--retries", "-1"], "--retries must not be negative"),
         (["--address", "here:1"], "add --launcher ray"),
@@ -79,3 +87,24 @@ def test_wrong_options_are_reported_before_any_run(
         assert main(["sweep", "dqn", "--folder", str(tmp_path / "runs"), *more, *dry, *words]) == 2
         assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_sweep_over_values_and_a_file_is_told_apart_by_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "settings.json"
+    settings = {"env": "probe/both", "train": {"steps": 300, "tensorboard": False}}
+    settings |= {"net": {"width": 16}, "algo": {"learning_starts": 40, "replay_capacity": 200}}
+    file.write_text(json.dumps(settings))
+    words = ["sweep", "dqn", "--config", str(file), "--variants", "baseline", "--seeds", "1"]
+    words += ["--folder", str(tmp_path / "runs"), "--algo.learning-rate", "1e-3,3e-4"]
+    assert main([*words, "--", "--train.log-every", "100"]) == 0
+    assert capsys.readouterr().out.endswith("2 finished\n")
+    spec = Run(tmp_path / "runs" / "dqn_probe-both_baseline_learning_rate-0.001_seed0").config
+    assert (spec["spec"]["net"]["width"], spec["spec"]["train"]["log_every"]) == (16, 100)
+    runs, troubles = gather([tmp_path / "runs"])
+    assert not troubles
+    assert sorted(run.label for run in runs) == [
+        "ReLU, algo.learning_rate 0.0003",
+        "ReLU, algo.learning_rate 0.001",
+    ]

@@ -17,9 +17,9 @@ def test_overrides_name_what_does_not_exist() -> None:
     changed = config.overridden(spec, {"net.width": 7, "algo.gamma": 0.5, "seed": 2})
     assert (changed.net.width, changed.algo.gamma, changed.seed) == (7, 0.5, 2)
     assert spec.net.width == 512
-    with pytest.raises(ValueError, match="NetSpec has no field 'wdith'; it has: layer, activation"):
+    with pytest.raises(ValueError, match="unknown setting 'net.wdith'; did you mean 'net.width'"):
         config.overridden(spec, {"net.wdith": 7})
-    with pytest.raises(ValueError, match="RunSpec has no field 'nets'"):
+    with pytest.raises(ValueError, match="unknown setting 'nets.width'; did you mean 'net.width'"):
         config.overridden(spec, {"nets.width": 7})
 
 

@@ -80,16 +80,12 @@ def test_old_settings_are_overridden_with_a_warning() -> None:
 
 def test_moved_names_are_imported_with_a_warning() -> None:
     from hadamard.plasticity.redo import Config
-    from hadamard.training import start
 
-    with pytest.warns(DeprecationWarning, match="hadamard.training.start"):
-        from hadamard.train import default_spec, train
-    assert (default_spec, train) == (start.default_spec, start.train)
     with pytest.warns(DeprecationWarning, match="hadamard.plasticity.redo.Config"):
         from hadamard.core.config import RedoSpec
     assert RedoSpec is Config
     with pytest.raises(ImportError):
-        from hadamard.train import nothing  # noqa: F401
+        from hadamard.core.config import nothing  # noqa: F401
 
 
 def test_parts_of_a_checkpoint_have_their_present_names() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import hadamard
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -69,8 +70,36 @@ def test_the_demo_runs_and_reads_its_own_numbers(tmp_path: Path) -> None:
     assert "--tasks must be at least 1, got 0" in refused.stderr
 
 
-@pytest.mark.parametrize("script", ["cleanrl_style_dqn.py", "monitor_in_your_loop.py"])
+def test_optuna_tunes_with_two_trials_at_a_time(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="tuning with Optuna: pip install optuna")
+    options = ["--env", "probe/constant", "--trials", "4", "--jobs", "2", "--steps", "4200"]
+    printed = run("tune_with_optuna.py", *options, "--folder", "runs", folder=tmp_path)
+    assert "best of 4 trials: score " in printed
+    assert len(hadamard.load_runs(tmp_path / "runs")) == 4
+
+
+def test_ray_tunes_with_a_process_for_each_trial(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="tuning with Ray: pip install 'ray[tune]'")
+    pytest.importorskip("tensorboardX", reason="tuning with Ray: pip install 'ray[tune]'")
+    options = ["--env", "probe/constant", "--trials", "2", "--steps", "4200"]
+    printed = run("tune_with_ray.py", *options, "--folder", "tuning", folder=tmp_path)
+    assert "best of 2 trials: score " in printed
+    assert len(hadamard.load_runs(tmp_path / "tuning" / "runs")) == 2
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "cleanrl_style_dqn.py",
+        "monitor_in_your_loop.py",
+        "tune_with_optuna.py",
+        "tune_with_ray.py",
+    ],
+)
 def test_only_the_public_api_is_imported(script: str) -> None:
     tree = ast.parse((EXAMPLES / script).read_text())
     modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules += [
+        a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names
+    ]
     assert [name for name in modules if name and name.startswith("hadamard")] == ["hadamard"]

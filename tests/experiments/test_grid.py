@@ -53,3 +53,37 @@ def test_too_many_seeds_are_refused_before_a_list_is_made(text: str) -> None:
 def test_wrong_seeds_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--seeds must be"):
         seeds_from(text)
+
+
+def test_every_combination_of_values_is_a_run_that_its_folder_names(tmp_path: Path) -> None:
+    axes = {"algo.learning_rate": ["1e-3", 3e-4], "algo.batch_size": ["32"], "redo.tau": [0.1, 0.2]}
+    jobs = grid("dqn", "probe/both", ["tanh", "redo"], [3], tmp_path, axes=axes)
+    assert [job.name.removeprefix("dqn_probe-both_") for job in jobs] == [
+        "tanh_learning_rate-0.001_batch_size-32_seed3",
+        "tanh_learning_rate-0.0003_batch_size-32_seed3",
+        "redo_learning_rate-0.001_batch_size-32_tau-0.1_seed3",
+        "redo_learning_rate-0.001_batch_size-32_tau-0.2_seed3",
+        "redo_learning_rate-0.0003_batch_size-32_tau-0.1_seed3",
+        "redo_learning_rate-0.0003_batch_size-32_tau-0.2_seed3",
+    ]
+    assert jobs[-1].spec.remedies["redo"]["tau"] == 0.2
+    assert (jobs[-1].spec.algo.learning_rate, jobs[-1].spec.algo.batch_size) == (3e-4, 32)
+    assert jobs[0].spec.remedies == {}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"algo.learning_rate": ["fast"]}, "algo.learning_rate must be a number, got 'fast'"),
+        ({"algo.learning_rat": [1]}, "unknown setting 'algo.learning_rat'; did you mean 'algo.l"),
+        ({"algo.gamma": ["0.9", "0.90"]}, "--algo.gamma 0.9 is named twice"),
+        ({"algo.gamma": []}, "--algo.gamma needs at least one value"),
+        ({"algo.gamma": [2]}, "--algo.gamma must lie in"),
+        ({"net.layer": ["crelu"]}, "net.layer is set by the variant tanh"),
+        ({"redo.tau": [0.1]}, "--redo.tau is a setting of the remedy redo, which is not chosen"),
+        ({"train.log_every": [5, 6]}, "--train.log-every is not part of what a run learns"),
+    ],
+)
+def test_values_that_make_no_grid_are_refused(axes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        grid("dqn", "probe/both", ["tanh"], [0], "runs", axes=axes)

@@ -135,7 +135,7 @@ def test_a_seed_determines_the_film(runs: dict[str, Path], command: Run, tmp_pat
 
 
 def test_the_greedy_agent_plays(runs: dict[str, Path], tmp_path: Path) -> None:
-    agent, spec, _, device = load_agent(str(runs["minatar/freeway"]), "cpu")
+    agent, spec, _, device, _ = load_agent(str(runs["minatar/freeway"]), "cpu")
     actions = []
     act_greedily = agent.act_greedily
 
@@ -266,7 +266,7 @@ def test_ffmpegs_error_message_is_raised(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture
 def without_loading(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Errors are found before an agent is loaded."""
-    load_agent = "hadamard.cli.play.load_agent"
+    load_agent = "hadamard.training.load_agent.load_agent"
     monkeypatch.setattr(load_agent, lambda *_: pytest.fail("an agent was loaded"))
     return monkeypatch
 

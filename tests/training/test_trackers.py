@@ -113,7 +113,7 @@ def open_trackers(
     opened = Trackers(folder, step, tensorboard=False, wandb="project", config={"seed": 3})
     run_id: str = requested.pop("id")
     expected = {"project": "project", "name": folder.name, "config": {"seed": 3}}
-    assert requested == {**expected, "resume": "allow"}
+    assert requested == {**expected, "resume": "allow", "reinit": "create_new"}
     return opened, run_id
 
 

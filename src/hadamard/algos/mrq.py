@@ -107,8 +107,7 @@ class Config:
         require.above_zero(self, "max_grad_norm")
         require.learning(self, "random_steps", train)
         require.positive(self, "batch_size", "value_horizon", "encoder_horizon", "target_period")
-        require.at_most(self, 10_000, "target_period")
-        require.at_most(self, 1_000, "value_horizon", "encoder_horizon")
+        require.at_most(self, 1_000, "value_horizon", "encoder_horizon", "target_period")
 
 
 class MRQ:
@@ -138,8 +137,7 @@ class MRQ:
         self.sampling_random = Random(child_seed(run.seed, 2), device)  # for captured updates
         initial = {"ended": False, "reward_scale": 1.0, "target_reward_scale": 1.0}
         self.state = LearningState(**initial, **dict.fromkeys(LOSSES, 0.0)).to(device)
-        self.two_hot = TwoHot(REWARD_BINS).to(device)
-        self.counters = Counters(steps=0, updates=0)
+        self.two_hot, self.counters = TwoHot(REWARD_BINS).to(device), Counters(steps=0, updates=0)
         self.after_update: AfterUpdate | None = None
         parts = ("network", "target", "replay", "random", "sampling_random", "state", "counters")
         self.parts: dict[str, Part] = {name: getattr(self, name) for name in parts}

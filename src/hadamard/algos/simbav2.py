@@ -221,12 +221,8 @@ class SimbaV2:
     def _normalized(self, raw: Batch) -> Batch:
         """Normalize observations and rewards with the statistics so far."""
         normalize = self.network.normalizer
-        obs, next_obs, reward = (
-            normalize(raw.obs),
-            normalize(raw.next_obs),
-            self.rewards(raw.reward),
-        )
-        return Batch(obs, raw.action, reward, raw.terminated, next_obs)
+        obs, next_obs = normalize(raw.obs), normalize(raw.next_obs)
+        return Batch(obs, raw.action, self.rewards(raw.reward), raw.terminated, next_obs)
 
     def _update(self, batch: Batch, noise: Tensor, next_noise: Tensor) -> Metrics:
         """Update actor, temperature, critic (with the new actor and temperature) and target."""

@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
     options = parse(_Analyze, words, "hadamard analyze")
     if options.samples < 2:
         raise UserError(f"--samples must be at least 2, got {options.samples}")
-    agent, spec, step, device = load_agent(options.run, options.device)
+    agent, spec, step, device, _ = load_agent(options.run, options.device)
     environments = envs.make(
         spec.env,
         child_seed(spec.seed, 21),

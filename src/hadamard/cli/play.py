@@ -8,13 +8,11 @@ from pathlib import Path
 
 import tyro
 
-from hadamard import envs
+from hadamard import api
 from hadamard.cli.common import UserError, parse
 from hadamard.core import require
-from hadamard.core.random import child_seed
 from hadamard.text import counted
-from hadamard.training import film, start
-from hadamard.training.load_agent import load_agent
+from hadamard.training import start
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class _Play:
     fps: float | None = None
     """Frames a second, one per step. By default the film runs at the speed of the environment's own
     time, or at ten steps a second where that has no unit."""
+    step: int | None = None
+    """Step of the checkpoint, by default the newest one; --train.keep-every keeps older ones."""
     device: str = "auto"
     """cpu, cuda, ...; auto uses a GPU if there is one."""
 
@@ -46,33 +46,22 @@ def main(words: list[str]) -> int:
     if options.max_steps < 0:
         raise UserError("--max-steps must be 0 or more")
     require.not_negative(options, "seed", section="")
-    run, _, spec = start.open_run(options.run)
-    output = options.output or film.default_output(run.path)
-    film.check_output(output)
-    envs.prepare_to_draw(spec.env)
-    agent, spec, step, device = load_agent(options.run, options.device)
-    environment = envs.make(
-        spec.env,
-        child_seed(options.seed, 22),
-        1,
-        device,
-        training=False,
-        atari_reset=spec.train.atari_reset,
-    )
     try:
-        result = film.film(
-            agent,
-            environment,
-            output,
+        result = api.record_video(
+            options.run,
+            options.output,
             episodes=options.episodes,
+            seed=options.seed,
             max_steps=options.max_steps,
             fps=options.fps,
+            step=options.step,
+            device=options.device,
             report=_show_frames,
         )
     finally:
-        environment.close()
         _show_frames(0)
-    print(f"{options.run} at step {step:,}, {spec.env}")
+    _, _, spec = start.open_run(options.run)
+    print(f"{options.run} at step {result.step or 0:,}, {spec.env}")
     for number, episode in enumerate(result.episodes, start=1):
         complete = result.finished or number < len(result.episodes)
         length = counted(episode.length, "step") + ("" if complete else " (stopped before its end)")

@@ -12,6 +12,7 @@ import tyro
 from hadamard import envs
 from hadamard.cli.common import UserError, parse, with_fields
 from hadamard.cli.train import spec_from
+from hadamard.core import discover, settings
 from hadamard.core.config import RunSpec, flattened, overridden
 from hadamard.core.identity import VARIANTS, parts, variant
 from hadamard.core.remedies import chosen as remedy_names
@@ -28,13 +29,18 @@ class _Sweep:
 
     Finished runs are skipped, interrupted ones resumed, failed ones tried again. Options after a
     lone -- go to every run: hadamard sweep dqn --seeds 3 -- --train.steps 200000
+    Before it a setting may have several values, each of which is tried with every variant:
+    hadamard sweep dqn --algo.learning-rate 1e-3,3e-4 --algo.batch-size 32,64
     """
 
     algorithm: tyro.conf.Positional[str]
     """The algorithm."""
     options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
-    envs: str = "minatar/breakout"
-    """Environments, with commas between them."""
+    envs: str | None = None
+    """Environments, with commas between them; by default that of --config, or minatar/breakout."""
+    config: Path | None = None
+    """A file of settings of every run (.yaml, .yml or .json), or a run's config.json.
+    Variants change them; the variant baseline is the file as it is."""
     variants: str = "relu,tanh,tanh+hr"
     """Variants, with commas between them."""
     seeds: str = "5"
@@ -49,10 +55,14 @@ def main(words: list[str]) -> int:
     """Run the command."""
     cut = words.index("--") if "--" in words else len(words)
     flags = words[cut + 1 :]
-    request = parse(_with_variants(), words[:cut], "hadamard sweep")
+    own, axes = _without_axes(words[:cut])
+    request = parse(_with_variants(), own, "hadamard sweep")
     variants = {name: variant(name) for name in request.variants.split(",")}
-    environments = request.envs.split(",")
-    _refuse_conflicts(flags, variants)
+    file = settings.read(request.config) if request.config else settings.ConfigFile(None, {})
+    environments = str(request.envs or file.settings.get("env", "minatar/breakout")).split(",")
+    _refuse_conflicts(flags, variants, file.settings, axes)
+    if request.config:
+        flags = ["--config", str(request.config), *flags]
     # The variants' remedies are chosen here, so that the flags may contain their settings.
     chosen = [name for v in variants.values() for name in remedy_names(v.get("remedy", "none"))]
     remedies = ",".join(dict.fromkeys(chosen))
@@ -73,6 +83,7 @@ def main(words: list[str]) -> int:
         request.folder or Path("runs") / request.algorithm,
         overrides=flattened(spec_on(environments[0]).remedies) if remedies else None,
         base=without_remedies if remedies else spec_on,
+        axes=axes,
     )
     for env in environments:
         envs.make(env, 0, 1).close()  # a wrong name is an error here, not in every run
@@ -110,9 +121,44 @@ def _fleets(jobs: Sequence[Job], options: Options) -> str:
     return text and f"{text}\n"
 
 
-def _refuse_conflicts(flags: Sequence[str], variants: Mapping[str, Mapping[str, Any]]) -> None:
+def _without_axes(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Separate settings, which may have several values, from the sweep's own options."""
+    sections = ("algo", "net", "train", *discover.names(discover.REMEDIES))
+    own: list[str] = []
+    axes: dict[str, list[str]] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        section, dot, _ = flag.removeprefix("--").partition(".")
+        if not (flag.startswith("--") and dot and section in sections):
+            own.append(word)
+            continue
+        value = value if equals else next(rest, "")
+        if not value or value.startswith("--"):
+            raise UserError(f"{flag} needs a value, or several with commas between them")
+        name = flag[2:].replace("-", "_")
+        if name in axes:
+            raise UserError(f"{flag} is given twice: put commas between its values")
+        axes[name] = value.split(",")
+    return own, axes
+
+
+def _refuse_conflicts(
+    flags: Sequence[str],
+    variants: Mapping[str, Mapping[str, Any]],
+    file: Mapping[str, Any],
+    axes: Mapping[str, Sequence[str]],
+) -> None:
     """Refuse flags for settings that the sweep or one of its variants sets."""
-    owners = dict.fromkeys(("env", "seed", "run_dir"), "the sweep")
+    owners = {f"{name}": f"--{name.replace('_', '-')} before the --" for name in axes}
+    owners |= dict.fromkeys(("env", "seed", "run_dir", "config"), "the sweep")
+    if file.get("remedy", "none") != "none":
+        for name, changes in variants.items():
+            if "remedy" in changes:
+                raise UserError(
+                    f"the remedy of --config is {file['remedy']}, and the variant {name} sets "
+                    "another: leave one of them out"
+                )
     owners |= {field: f"the variant {name}" for name in variants for field in variants[name]}
     names = {flag.partition("=")[0] for flag in flags}
     for field, owner in owners.items():

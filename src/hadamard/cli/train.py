@@ -7,15 +7,17 @@ import dataclasses
 import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from hadamard.cli.algos import listing
 from hadamard.cli.common import UserError, parse, plugin_field, value_of, with_fields
-from hadamard.core import discover, remedies
+from hadamard.core import discover, remedies, settings
 from hadamard.core.config import NetSpec, RunSpec, SeedsSpec
 from hadamard.core.discover import ALGORITHMS, LAYERS, REMEDIES
+from hadamard.core.identity import without_unused
 from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals
 from hadamard.text import duration, joined
@@ -23,6 +25,8 @@ from hadamard.training import fleet, start
 from hadamard.training.trainer import Interrupted
 
 CHANGED_PLUGINS = "--changed-plugins"
+CONFIG = "A file of settings (.yaml, .yml or .json), or a run's config.json; options override it."
+OVERWRITE = "Remove a run that is in the folder already, and train anew."
 NO_FLEET = "Train each run as a computation of its own: short for --train.fleet off."
 
 
@@ -33,60 +37,95 @@ def main(words: list[str]) -> int:
     if words[0] == "--resume" or words[0].startswith("--resume="):
         changed = CHANGED_PLUGINS in words
         kept = [word for word in words if word != CHANGED_PLUGINS]
-        paths, until = _paths_and_until([kept[0].partition("=")[2], *kept[1:]])
-        return _run_training(
-            lambda: start.resume_together(paths, until=until, changed_plugins=changed), paths, paths
-        )
+        paths, numbers = _paths_and_numbers([kept[0].partition("=")[2], *kept[1:]])
+
+        def go_on() -> list[dict[str, Any]]:
+            return start.resume_together(paths, **numbers, changed_plugins=changed)
+
+        return _run_training(go_on, paths, paths)
     algorithm, rest = words[0], words[1:]
     if algorithm.startswith("-"):
+        algorithm, rest = _config_file(words).algorithm or "", words
+    if not algorithm:
         raise UserError(
             "name the algorithm first: hadamard train ALGORITHM [options]; "
             f"the algorithms are {joined(discover.names(ALGORITHMS), 'and')}"
         )
-    specs = _spec_of_kind(SeedsSpec, algorithm, rest).runs()
+    request, overwrite = _spec_of_kind(SeedsSpec, algorithm, rest)
+    specs = request.runs()
     names = [spec.run_dir or start.default_run_dir(algorithm, spec) for spec in specs]
     new = [name for name in names if not Run(name).exists]
-    return _run_training(lambda: start.train_together(algorithm, specs), names, new)
+
+    def work() -> list[dict[str, Any]]:
+        return start.train_together(algorithm, specs, overwrite=overwrite)
+
+    return _run_training(work, names, new)
 
 
-def _paths_and_until(words: Sequence[str]) -> tuple[list[str], int | None]:
-    """Return the run folders after --resume, and the number after --until."""
+def _paths_and_numbers(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the run folders after --resume, and the numbers after --until and --train.steps."""
     usage = (
-        "usage: hadamard train --resume RUN... [--until N] [--plugin FILE] "
+        "usage: hadamard train --resume RUN... [--until N] [--train.steps N] [--plugin FILE] "
         f"[{CHANGED_PLUGINS}] (a run keeps its other settings)"
     )
     paths: list[str] = []
-    until: int | None = None
+    numbers: dict[str, Any] = {}
     rest = iter([word for word in words if word])
     for word in rest:
         name, equals, value = word.partition("=")
-        if name == "--until":
+        if name in ("--until", "--train.steps"):
             number = value if equals else next(rest, "")
             try:
-                until = int(number.replace("_", ""))
+                numbers[name.rpartition(".")[2].strip("-")] = int(number.replace("_", ""))
             except ValueError:
-                raise UserError(f"--until must be a number of steps, got {number!r}") from None
+                raise UserError(f"{name} must be a number of steps, got {number!r}") from None
         elif word.startswith("-"):
             raise UserError(usage)
         else:
             paths.append(word)
     if not paths:
         raise UserError(usage)
-    return paths, until
+    return paths, numbers
 
 
 def spec_from(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
     """Return a run's settings: those in the words, and defaults for its algorithm and suite."""
-    spec: RunSpec[Any] = _spec_of_kind(RunSpec, algorithm, words)
-    return spec
+    spec, overwrite = _spec_of_kind(RunSpec, algorithm, words)
+    if overwrite:
+        raise UserError("--overwrite is an option of hadamard train alone")
+    result: RunSpec[Any] = spec
+    return result
 
 
-def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
+def _config_file(words: Sequence[str]) -> settings.ConfigFile:
+    """Read the file that --config names, if it is given."""
+    if sum(word.partition("=")[0] == "--config" for word in words) > 1:
+        raise UserError("--config is given twice: put all settings into one file")
+    path = value_of("--config", words)
+    return settings.read(path) if path else settings.ConfigFile(None, {})
+
+
+def default_with_file(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
+    """Return an algorithm's defaults for the environment, changed by the file after --config."""
+    file = _config_file(words)
+    algorithm = file.named(algorithm, value_of("--config", words) or "")
+    remedy = value_of("--remedy", words) or file.settings.get("remedy", "none")
+    env = value_of("--env", words) or file.settings.get("env")
+    if env is not None and not isinstance(env, str):
+        raise UserError(f"env must be a text, got {env!r}")
+    changes = without_unused({**file.settings, "remedy": remedy})
+    if env is not None:
+        changes["env"] = env
+    return settings.changed(start.default_spec(algorithm, env), changes)
+
+
+def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> tuple[Any, bool]:
+    """Return the settings, and whether an earlier run in the folder is to be replaced."""
     module = discover.find(ALGORITHMS, algorithm, "algorithm")
-    remedy = value_of("--remedy", words) or "none"
-    configs = remedies.configs(remedy, {})
+    default = default_with_file(algorithm, words)
+    remedy = default.remedy
+    configs = remedies.configs(remedy, default.remedies)
     _refuse_unused(words, configs)
-    default = start.default_spec(algorithm, value_of("--env", words))
     defaults = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     options = _with_remedies(kind[module.Config], configs)
     net_options = dict(options.__annotations__)["net"]
@@ -101,9 +140,9 @@ def _spec_of_kind(kind: Any, algorithm: str, words: Sequence[str]) -> Any:
     )
     values = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(kind)}
     values["net"] = NetSpec(**dataclasses.asdict(parsed.net))
-    settings = {name: dataclasses.asdict(getattr(parsed, name)) for name in configs}
-    spec = kind(**{**values, "remedies": settings})
-    return spec if parsed.fleet else fleet.without(spec)
+    own = {name: dataclasses.asdict(getattr(parsed, name)) for name in configs}
+    spec = kind(**{**values, "remedies": own})
+    return spec if parsed.fleet else fleet.without(spec), parsed.overwrite
 
 
 def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
@@ -122,6 +161,12 @@ def _with_remedies(kind: Any, configs: Mapping[str, Any]) -> Any:
             True,
         ),
         ("net", net, dataclasses.field(default_factory=net)),
+        ("config", Annotated[Path | None, tyro.conf.arg(help=CONFIG)], None),
+        (
+            "overwrite",
+            Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help=OVERWRITE)],
+            False,
+        ),
         plugin_field(),
     ]
     fields += [(name, type(config), config) for name, config in configs.items()]
@@ -185,7 +230,9 @@ def _train_help() -> int:
     print(
         "usage: hadamard train ALGORITHM [options]\n"
         "       hadamard train ALGORITHM --seeds 5 [options]\n"
-        "       hadamard train --resume RUN... [--until N] [--plugin FILE] [--changed-plugins]\n"
+        "       hadamard train --config FILE [options]\n"
+        "       hadamard train --resume RUN... [--until N] [--train.steps N] [--plugin FILE]\n"
+        "           [--changed-plugins]\n"
     )
     print(textwrap.indent(listing(ALGORITHMS), "  "))
     print("\nRemedies (--remedy NAME; --remedy NAME --help shows a remedy's own options):\n")
@@ -201,8 +248,8 @@ def _train_help() -> int:
     )
 
     without_algorithm = [("algo", Annotated[Any, tyro.conf.Suppress], None)]
-    settings = _with_remedies(SeedsSpec[Any], {})
-    shared = dataclasses.make_dataclass("Shared", without_algorithm, bases=(settings,), frozen=True)
+    options = _with_remedies(SeedsSpec[Any], {})
+    shared = dataclasses.make_dataclass("Shared", without_algorithm, bases=(options,), frozen=True)
     with contextlib.suppress(SystemExit):
         parse(shared, ["--help"], "hadamard train ALGORITHM", plugins=False, description="")
     return 0

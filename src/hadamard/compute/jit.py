@@ -9,6 +9,7 @@ it reads (weights, a replay, a generator) must stay at the same place in memory.
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor
 
 _RECOMPILE_LIMIT = 64
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while a graph is captured, which runs in other threads must not do at the same time."""
 Step = Callable[..., Mapping[str, Tensor]]
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -69,7 +72,8 @@ class Captured:
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.graphs:
             input_buffers = [tensor.to(self.device, copy=True) for tensor in inputs]
-            self.graphs[shapes] = self._capture(input_buffers)
+            with _ONE_AT_A_TIME:
+                self.graphs[shapes] = self._capture(input_buffers)
         return self.graphs[shapes](inputs)
 
     def _capture(self, input_buffers: list[Tensor]) -> _Graph:
@@ -95,7 +99,8 @@ class Captured:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self.stream):
+        # thread_local: runs in other threads may allocate memory meanwhile.
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
             outputs = dict(self.function(*input_buffers))
         return _Graph(graph, input_buffers, outputs, self.reuse_output)
 

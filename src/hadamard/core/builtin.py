@@ -6,11 +6,15 @@ import ast
 import functools
 import importlib.util
 import pkgutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 _DEFINES = {"hadamard.layers": "build", "hadamard.envs": "make"}
 """The function by which a variant or a suite is told from the parts that lie beside it."""
+
+_PARSING = threading.Lock()
+"""Held while a source file is parsed: Python 3.11's parser fails in several threads at once."""
 
 
 def names(package: str) -> list[str]:
@@ -48,7 +52,9 @@ def docstring(path: Path, function: str = "") -> str | None:
 
     None if there is no such function.
     """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    with _PARSING:
+        tree = ast.parse(text)
     nodes: list[ast.Module | ast.FunctionDef] = [tree]
     if function:
         nodes = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function]

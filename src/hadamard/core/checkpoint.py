@@ -2,8 +2,8 @@
 
 A checkpoint is a folder ``checkpoints/step-000000123456``. It is written under a temporary name,
 synced to the disk and renamed, so it exists whole or not at all. A manifest holds the checksum of
-each file, the settings of the run and how long its streams were. The newest two are kept; if the
-newest is damaged, the other one is used.
+each file, the settings of the run and how long its streams were. The newest two are kept, and those
+that a run asks to keep; if the newest is damaged, the one before is used.
 """
 
 from __future__ import annotations
@@ -61,8 +61,16 @@ class About:
     extents: Mapping[str, Extent] = field(default_factory=dict)
 
 
-def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None = None) -> Path:
+def save(
+    folder: Path,
+    step: int,
+    parts: Mapping[str, Any],
+    about: About | None = None,
+    keep_every: int = 0,
+) -> Path:
     """Save all parts at a step and drop checkpoints beyond the newest two.
+
+    With ``keep_every`` the first one of every so many steps is kept too.
 
     A part with ``save_increment`` (a replay) writes only what is new, to a folder that all
     checkpoints share. All other parts are saved by their ``state_dict``.
@@ -96,7 +104,7 @@ def save(folder: Path, step: int, parts: Mapping[str, Any], about: About | None 
     _make_room(final, listed)
     os.replace(temporary, final)
     files.sync_folder(folder)
-    _remove_others(folder, final, parts)
+    _remove_others(folder, final, parts, keep_every)
     return final
 
 
@@ -112,13 +120,16 @@ def _make_room(final: Path, listed: record.Record) -> None:
     warnings.warn(f"{final} was not made by this run: it is called {aside.name} now", stacklevel=3)
 
 
-def _remove_others(folder: Path, final: Path, parts: Mapping[str, Any]) -> None:
-    """Remove our checkpoints but the newest two up to ``final``, and what only they needed."""
+def _remove_others(
+    folder: Path, final: Path, parts: Mapping[str, Any], keep_every: int = 0
+) -> None:
+    """Remove our checkpoints but those to keep up to ``final``, and what only they needed."""
     listed = record.own(folder)
     names = {*listed.saved, *listed.begun}
     ours = [path for path in record.checkpoints(folder) if path.name in names]
     # Checkpoints of later steps are damaged ones, from which the run fell back.
-    kept = [path for path in ours if path.name <= final.name][:KEPT]
+    earlier = [path for path in ours if path.name <= final.name]
+    kept = [*earlier[:KEPT], *_first_of_each(keep_every, earlier[KEPT:])]
     record.remove(path for path in ours if path not in kept)
     record.write(folder, record.Record([], [path.name for path in kept]))
     for name, part in parts.items():
@@ -128,6 +139,14 @@ def _remove_others(folder: Path, final: Path, parts: Mapping[str, Any]) -> None:
                 part.prune(folder / name, saved)
             except (OSError, ValueError, KeyError, TypeError, RunError):
                 continue  # keep all files: a damaged checkpoint does not say what it needs
+
+
+def _first_of_each(interval: int, newest_first: list[Path]) -> list[Path]:
+    """Return the first checkpoint of each interval of so many steps, but for the first interval."""
+    first: dict[int, Path] = {}
+    for path in newest_first if interval else ():
+        first[record.step_of(path) // interval] = path  # an older one replaces a newer one
+    return [path for number, path in first.items() if number]
 
 
 def load(

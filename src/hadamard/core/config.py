@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from hadamard.core import discover, remedies, renamed, require, typed
+from hadamard.text import unknown
 
 C = TypeVar("C")
 
@@ -56,6 +57,8 @@ class TrainSpec:
     """Diagnose the last hidden layer, or all of them (slow for large feature maps)."""
     checkpoint_every: int = 100_000
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
+    keep_every: int = 0
+    """Keep the first checkpoint of every so many steps; 0 keeps the newest two only."""
     greedy_envs: int = 0
     """Additional environments in which the greedy policy plays during training, into eval.jsonl."""
     greedy_call: Literal["auto", "joined", "own"] = "auto"
@@ -69,6 +72,8 @@ class TrainSpec:
     """Whole greedy episodes per evaluation, played side by side, into eval.jsonl."""
     eval_workers: int | None = None
     """Processes that play an evaluation, by default as many as in training; 0 uses this one."""
+    film_every: int = 0
+    """Steps between films of a greedy episode, into the run's films folder; 0 turns them off."""
     atari_reset: Literal["cleanrl", "envpool"] = "cleanrl"
     """Atari only: how a game starts, and how it continues after a lost life.
     cleanrl: 1 to 30 no-ops in a new game, one no-op step after a lost life; then FIRE and the
@@ -130,6 +135,8 @@ class RunSpec(Generic[C]):
     """Folder of the run; by default one under runs/ named after the settings."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto uses a GPU if there is one."""
+    init_from: str | None = None
+    """Run whose newest weights the networks start from; all else starts anew."""
     net: NetSpec = field(default_factory=NetSpec)
     train: TrainSpec = field(default_factory=TrainSpec)
     remedy: str = "none"
@@ -151,6 +158,8 @@ class RunSpec(Generic[C]):
             "until",
             "health_every",
             "checkpoint_every",
+            "keep_every",
+            "film_every",
             "greedy_envs",
             "eval_every",
             "eval_workers",
@@ -174,6 +183,11 @@ class RunSpec(Generic[C]):
                 f"--train.eval-every {train.eval_every} and --train.greedy-envs "
                 f"{train.greedy_envs} would both write the greedy scores: choose one, with 0 for "
                 "the other"
+            )
+        if train.keep_every and not train.checkpoint_every:
+            raise ValueError(
+                f"--train.keep-every {train.keep_every} keeps checkpoints, and --train.checkpoint-"
+                "every 0 writes none before the end: raise the second, or leave the first out"
             )
         if train.health_samples < 2:
             raise ValueError(
@@ -233,6 +247,8 @@ def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:
     """Return the spec with dotted fields changed.
 
+    Every name and type is checked; text is read as on the command line.
+
     Examples:
         >>> overridden(RunSpec(algo=None), {"net.width": 128}).net.width
         128
@@ -246,17 +262,38 @@ def overridden(spec: Any, changes: Mapping[str, Any]) -> Any:
     for name, value in changes.items():
         head, _, rest = name.partition(".")
         if isinstance(spec, RunSpec) and head in spec.remedies:
+            value = remedies.checked(head, rest, value)
             settings = {**spec.remedies[head], rest: value}
             spec = dataclasses.replace(spec, remedies={**spec.remedies, head: settings})
             continue
-        if not hasattr(spec, head):
-            if isinstance(spec, RunSpec) and head in discover.names(discover.REMEDIES):
-                raise ValueError(remedies.not_chosen(head, rest))
-            known = ", ".join(f.name for f in dataclasses.fields(spec))
-            raise ValueError(f"{type(spec).__name__} has no field {head!r}; it has: {known}")
-        inner = overridden(getattr(spec, head), {rest: value}) if rest else value
-        spec = dataclasses.replace(spec, **{head: inner})
+        if isinstance(spec, RunSpec) and head in discover.names(discover.REMEDIES):
+            raise ValueError(remedies.not_chosen(head, rest))
+        spec = _with_field(spec, name, value, name)
     return spec
+
+
+def _with_field(spec: Any, name: str, value: Any, place: str) -> Any:
+    """Return a dataclass with one dotted field changed; ``place`` is the setting's full name."""
+    head, _, rest = name.partition(".")
+    kind: Any = type(spec)
+    hints = typed.fields(kind)
+    section = place.removesuffix(name)
+    if head not in hints or (rest and not dataclasses.is_dataclass(getattr(spec, head))):
+        known = flattened(to_dict(spec), section)
+        raise ValueError(unknown("setting", place, known or [section + field for field in hints]))
+    if rest:
+        inner = _with_field(getattr(spec, head), rest, value, place)
+    elif dataclasses.is_dataclass(getattr(spec, head)) and not dataclasses.is_dataclass(value):
+        raise ValueError(
+            f"{place} is a section: set its fields, such as {place}.{_first(spec, head)}"
+        )
+    else:
+        inner = typed.setting(value, hints[head], place)
+    return dataclasses.replace(spec, **{head: inner})
+
+
+def _first(spec: Any, section: str) -> str:
+    return dataclasses.fields(getattr(spec, section))[0].name
 
 
 def with_remedy_defaults(spec: RunSpec[C]) -> RunSpec[C]:

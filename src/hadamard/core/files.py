@@ -113,7 +113,7 @@ def read_json(path: Path, kind: Any = dict[str, Any], limit: int = SMALL) -> Any
     """
     try:
         value = json.loads(read_bytes(path, limit))
-        _require_shallow(value)
+        require_shallow(value)
         return checked(value, kind, "its value")
     except RecursionError:
         raise RunError(f"{path} is damaged: {_TOO_DEEP}") from None
@@ -125,7 +125,7 @@ _DEEPEST = 100
 _TOO_DEEP = "its values are nested too deeply"
 
 
-def _require_shallow(value: Any) -> None:
+def require_shallow(value: Any) -> None:
     """Refuse values nested so deeply that recursive functions would fail."""
     level = [value]
     for _ in range(_DEEPEST):

@@ -34,6 +34,8 @@ ADJUSTABLE = (
     "train.learn_ahead",
     "train.env_workers",
     "train.eval_workers",
+    "train.film_every",
+    "train.keep_every",
 )
 """What may be edited in the config.json of an interrupted run: its results do not depend on it."""
 _TRAINING = ("train.steps", "train.atari_reset")
@@ -48,7 +50,21 @@ def experiment(settings: Settings) -> dict[str, Any]:
         if name not in PLACE and (not name.startswith("train.") or name in _TRAINING)
     }
     end = horizon(settings)
-    return {**kept, "train.until": end if end < settings["train.steps"] else 0}
+    kept["train.until"] = end if end < settings["train.steps"] else 0
+    # Seeds of one experiment may start from the weights of one run each.
+    kept["init_from"] = "another run" if settings.get("init_from") else "none"
+    kept["extended"] = settings.get("extended", "no")
+    return kept
+
+
+def extended(extensions: Sequence[Mapping[str, int]]) -> str:
+    """Say in a setting's place how a run's budget was raised: ``core.run.Run.extensions``.
+
+    Examples:
+        >>> extended([]), extended([{"at": 90, "from": 100, "to": 300}])
+        ('no', 'from 100 steps at 90')
+    """
+    return ", ".join(f"from {e['from']} steps at {e['at']}" for e in extensions) or "no"
 
 
 def horizon(settings: Settings) -> int:

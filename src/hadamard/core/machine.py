@@ -6,8 +6,10 @@ import ctypes
 import functools
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -34,27 +36,66 @@ def choose_device(name: str) -> torch.device:
 
 @contextmanager
 def torch_settings(train: TrainSpec, device: torch.device) -> Iterator[None]:
-    """Apply a run's PyTorch settings inside the block, and restore the earlier ones afterwards."""
+    """Apply a run's PyTorch settings inside the block, and restore the earlier ones afterwards.
+
+    They are one for the whole process. While several runs train in it, in whatever threads, those
+    of the newest hold; the process's own are restored when the last one ends.
+    """
     _keep_freed_memory()
-    earlier = (
-        torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.benchmark,
-    )
-    on_gpu = device.type == "cuda"
-    # With a GPU, more CPU threads would only take cores from the environments.
-    threads = train.threads or (1 if on_gpu else earlier[0])
-    _apply(threads, "high" if train.tf32 and on_gpu else "highest", train.conv_search and on_gpu)
+    with _LOCK:
+        own = _TorchSettings.of_run(train, device, _in_use[0] if _in_use else None)
+        if not _in_use:
+            _in_use.append(_TorchSettings.present())
+        _in_use.append(own)
+        own.apply()
     try:
         yield
     finally:
-        _apply(*earlier)
+        with _LOCK:
+            _in_use.remove(own)
+            _in_use[-1].apply()
+            if len(_in_use) == 1:
+                _in_use.clear()
 
 
-def _apply(threads: int, precision: str, conv_search: bool) -> None:
-    torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cudnn.benchmark = conv_search
+@dataclass(frozen=True, eq=False)
+class _TorchSettings:
+    """PyTorch's settings of a process; two of equal values are two runs'."""
+
+    threads: int
+    precision: str
+    conv_search: bool
+
+    @classmethod
+    def present(cls) -> _TorchSettings:
+        """Return the settings that hold now."""
+        return cls(
+            torch.get_num_threads(),
+            torch.get_float32_matmul_precision(),
+            torch.backends.cudnn.benchmark,
+        )
+
+    @classmethod
+    def of_run(
+        cls, train: TrainSpec, device: torch.device, process: _TorchSettings | None
+    ) -> _TorchSettings:
+        """Return a run's settings; ``process`` are those from before any run, if one trains."""
+        on_gpu = device.type == "cuda"
+        # With a GPU, more CPU threads would only take cores from the environments.
+        threads = 1 if on_gpu else (process or cls.present()).threads
+        precision = "high" if train.tf32 and on_gpu else "highest"
+        return cls(train.threads or threads, precision, train.conv_search and on_gpu)
+
+    def apply(self) -> None:
+        """Make these the settings of the process."""
+        torch.set_num_threads(self.threads)
+        torch.set_float32_matmul_precision(self.precision)
+        torch.backends.cudnn.benchmark = self.conv_search
+
+
+_LOCK = threading.Lock()
+_in_use: list[_TorchSettings] = []
+"""The process's own settings, then those of each run that trains; empty if none does."""
 
 
 @functools.cache

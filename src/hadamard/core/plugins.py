@@ -285,10 +285,10 @@ def _executed(content: bytes, path: Path, name: str) -> ModuleType:
 def _cause(error: BaseException, file: Path | None) -> str:
     """Say where a module failed while it was imported, and why."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == str(file)] or frames[-1:]
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    place = f"{file}, line {lines[-1]}: " if lines else ""
     reason = str(error).strip().partition("\n")[0]
-    place = f"{own[-1].filename}, line {own[-1].lineno}" if own else str(file)
-    return f"{place}: {type(error).__name__}{f': {reason}' if reason else ''}"
+    return f"{place}{type(error).__name__}{f': {reason}' if reason else ''}"
 
 
 def _refuse_taken(plugin: Plugin) -> None:

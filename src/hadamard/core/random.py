@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import torch
 
 from hadamard.core.types import State
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while PyTorch's global generator is seeded: it is one for all threads."""
+
 
 def child_seed(seed: int, *purpose: int) -> int:
     """Return a different seed for each purpose, so that random streams never coincide."""
@@ -21,7 +25,7 @@ def child_seed(seed: int, *purpose: int) -> int:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed PyTorch's global CPU generator inside the block, and restore its state afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
         yield
 

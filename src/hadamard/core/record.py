@@ -96,6 +96,19 @@ def is_untouched(folder: Path) -> bool:
     return names <= {_FILE} and read(folder) in (None, Record([], []))
 
 
+def others(folder: Path) -> list[Path]:
+    """Return what is in a folder of checkpoints that the program did not make."""
+    listed = own(folder)
+    ours = {_FILE, *listed.begun, *listed.saved}
+    entries = sorted(folder.iterdir()) if files.is_folder(folder) else []
+    return [
+        entry
+        for entry in entries
+        if (files.finished_name(entry.name) or entry.name) not in ours
+        and not (entry.name.startswith("agent.") and files.is_folder(entry))  # a replay's frames
+    ]
+
+
 def require_never_saved(folder: Path, *, rows: bool) -> None:
     """Refuse to start a run over whose checkpoints are lost; ``rows``: whether it wrote any."""
     record = read(folder) if files.is_folder(folder) else None

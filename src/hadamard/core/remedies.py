@@ -54,6 +54,14 @@ def filled(remedy: str, settings: Settings) -> dict[str, dict[str, Any]]:
     return {name: dataclasses.asdict(config) for name, config in chosen_configs.items()}
 
 
+def checked(name: str, setting: str, value: Any) -> Any:
+    """Return the value of one setting of a remedy as it was given, with the type it must have."""
+    hints = typed.fields(kind(name))
+    if setting not in hints:
+        raise ValueError(unknown(f"setting of {name}", setting, hints))
+    return typed.setting(value, hints[setting], f"{name}.{setting}")
+
+
 def not_chosen(name: str, setting: str) -> str:
     """Return the error for a setting whose remedy is not chosen."""
     option = f"--{name}.{setting}".replace("_", "-")

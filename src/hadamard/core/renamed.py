@@ -51,13 +51,7 @@ STATE = {
 }
 """Keys in the state of a part, which is under its new name here."""
 
-IMPORTS = {
-    "hadamard.core.config": {"RedoSpec": "hadamard.plasticity.redo.Config"},
-    "hadamard.train": {
-        name: f"hadamard.training.start.{name}"
-        for name in ("default_spec", "resume", "resume_together", "train", "train_together")
-    },
-}
+IMPORTS = {"hadamard.core.config": {"RedoSpec": "hadamard.plasticity.redo.Config"}}
 """Public names that moved, by the module they were in."""
 
 _FORMER = {new: old for old, new in SETTINGS.items()}

@@ -19,6 +19,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -138,6 +139,8 @@ class Run:
         before = plugin_records.at_present(renamed.settings(saved), self.config)
         # A setting that only one of them records was added since, or is no longer one.
         changed = [name for name in now if name in before and now[name] != before[name]]
+        if before.get("train.steps") in [earlier["from"] for earlier in self.extensions]:
+            changed = [name for name in changed if name != "train.steps"]
         if changed:
             lines = [_difference(name, before[name], now[name]) for name in changed]
             raise RunError(
@@ -151,11 +154,28 @@ class Run:
                 )
             )
 
-    def reopen(self, until: int) -> None:
-        """Record the step the run is trained until, and that it is not finished."""
+    @property
+    def extensions(self) -> list[dict[str, int]]:
+        """How often the run's budget was raised: at which step, from and to how many steps."""
+        extensions = checked(self.config.get("extended", []), list[dict[str, int]], "extended")
+        return [entry for entry in extensions if {"at", "from", "to"} <= set(entry)]
+
+    def reopen(self, until: int, steps: int | None = None, at: int = 0) -> None:
+        """Record the step the run is trained until, and that it is not finished.
+
+        Args:
+            until: The setting ``train.until``.
+            steps: The setting ``train.steps``, if it may have changed: the run is extended.
+            at: The step from which it goes on.
+        """
         config = files.read_json(self.path / "config.json")
-        if config["spec"]["train"].get("until") != until:
-            config["spec"]["train"]["until"] = until
+        train = config["spec"]["train"]
+        before = train.get("steps")
+        if steps is not None and before not in (steps, None):
+            config["extended"] = [*self.extensions, {"at": at, "from": before, "to": steps}]
+            train["steps"] = steps
+        if train.get("until") != until or train.get("steps") != before:
+            train["until"] = until
             self._record(config)
         # Second, so that the new end is recorded even if the process dies in between.
         done = self.path / "DONE"
@@ -226,6 +246,34 @@ class Run:
                 rows = counted(expected.rows, "row")
                 additions.append(f"{path.name} holds more than its {rows}")
         return additions
+
+    def require_removable(self) -> None:
+        """Refuse to remove a run that is being trained, or whose folder holds other files too."""
+        if self._lock is None:
+            self.lock()
+            self.close()
+        others = [entry for entry in sorted(self.path.iterdir()) if not _is_own(entry)]
+        others += record.others(self.checkpoints)
+        if others:
+            names = ", ".join(str(path) for path in others[:3])
+            raise RunError(
+                f"--overwrite would remove {self.path}, which holds what no run writes: {names}. "
+                "Move it, or choose another --run-dir"
+            )
+
+    def remove(self) -> None:
+        """Remove the run's folder with everything that training wrote."""
+        self.lock()
+        try:
+            self.require_removable()
+            for entry in self.path.iterdir():
+                # Last, so that what is left after a crash still is a run.
+                if entry.name not in ("config.json", "lock"):
+                    shutil.rmtree(entry) if files.is_folder(entry) else entry.unlink()
+            for name in ("config.json", "lock"):
+                (self.path / name).unlink(missing_ok=True)
+        finally:
+            self.close()
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""
@@ -322,7 +370,13 @@ class Run:
             self._lock = None
 
 
-_CONFIG = {"algorithm": str, "spec": dict[str, Any], "protocol": int, "format": int}
+_CONFIG = {
+    "algorithm": str,
+    "spec": dict[str, Any],
+    "protocol": int,
+    "format": int,
+    "extended": list[dict[str, int]],
+}
 """What config.json holds, beside facts that nothing reads again."""
 _SUMMARY = {
     "steps": int,
@@ -333,6 +387,17 @@ _SUMMARY = {
 }
 """What DONE holds."""
 _WHOLE_FILES = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
+
+
+_FOLDERS = ("checkpoints", "films", "tensorboard")
+_OWN = (*_WHOLE_FILES, "lock", "wandb-id", "play.mp4", "play.gif")
+
+
+def _is_own(entry: Path) -> bool:
+    """Tell whether something in a run's folder was written there by training, or a film of it."""
+    if entry.name in _FOLDERS:
+        return files.is_folder(entry)
+    return files.is_file(entry) and (files.finished_name(entry.name) or entry.name) in _OWN
 
 
 def _only_leftovers(path: Path) -> bool:
@@ -383,7 +448,8 @@ def _already_exists(run: Run, config: Mapping[str, Any]) -> str:
     until = f" --until {train['until']}" if train.get("until") else ""
     return (
         f"{run.path} {state} with exactly these settings: continue it with "
-        f"`hadamard train --resume {run.path}{until}`, or choose another --run-dir"
+        f"`hadamard train --resume {run.path}{until}`, replace it with --overwrite, or choose "
+        "another --run-dir"
     )
 
 

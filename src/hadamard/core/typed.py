@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -71,6 +73,45 @@ def counts(value: Any, length: int, place: str) -> list[int]:
     if len(numbers) != length or min(numbers, default=0) < 0:
         raise WrongType(f"{place} must be {length} whole numbers from 0 up, got {shortened(value)}")
     return numbers
+
+
+def setting(value: Any, hint: Any, place: str) -> Any:
+    """Return a setting that a person gave, with the type that a hint states.
+
+    Text is read as the command line reads it; numbers of NumPy and paths are converted.
+
+    Examples:
+        >>> setting("3e-4", float, "algo.learning_rate"), setting("none", int | None, "x")
+        (0.0003, None)
+        >>> setting("fast", float, "algo.learning_rate")
+        Traceback (most recent call last):
+        hadamard.core.typed.WrongType: algo.learning_rate must be a number, got 'fast'
+    """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    try:
+        return checked(value, hint, place)
+    except WrongType:
+        for candidate in _read(value) if isinstance(value, str) else ():
+            try:
+                return checked(candidate, hint, place)
+            except WrongType:
+                continue
+        raise
+
+
+def _read(text: str) -> list[Any]:
+    """Return the values that a text may stand for."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    values: list[Any] = [words[text.lower()]] if text.lower() in words else []
+    for kind in (int, float):
+        try:
+            values.append(kind(text))
+        except ValueError:
+            continue
+    return values
 
 
 def _is_plain(value: Any, kind: Any) -> bool:

@@ -18,6 +18,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -49,6 +50,10 @@ print(GL.glGetString(GL.GL_RENDERER).decode(), flush=True)
 import os
 os._exit(0)
 """
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while warnings are changed, which are one for all threads."""
 
 
 class CannotDraw(ImportError):
@@ -100,7 +105,7 @@ def importing() -> Iterator[None]:
     """Import MuJoCo or dm_control inside this; raises CannotDraw if ``MUJOCO_GL`` breaks it."""
     _load_triton()
     try:
-        with warnings.catch_warnings():
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
             # Without a setting they load GLFW, which warns about a missing display.
             warnings.simplefilter("ignore")
             yield

@@ -15,6 +15,7 @@ import torch
 from hadamard.core import discover
 from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
+from hadamard.training.progress import Quiet
 from hadamard.training.setup import ALGORITHMS, Setup
 from hadamard.training.start import default_spec
 from hadamard.training.trainer import Trainer
@@ -49,18 +50,6 @@ class Bench:
     """Measure fleets instead: many runs trained as one computation."""
     runs: tuple[int, ...] = (1, 8, 32, 128)
     """How many runs the fleets have."""
-
-
-class Quiet:
-    """A progress display that shows nothing."""
-
-    def __init__(self, title: str, total: int, done: int = 0) -> None: ...
-
-    def update(self, step: int, facts: dict[str, Any]) -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True)

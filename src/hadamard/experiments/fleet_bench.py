@@ -13,10 +13,11 @@ import torch
 
 from hadamard.core.config import overridden, to_dict
 from hadamard.core.run import Run
-from hadamard.experiments.bench import VARIANTS, Bench, Quiet, Timing, short_warm_up
+from hadamard.experiments.bench import VARIANTS, Bench, Timing, short_warm_up
 from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
+from hadamard.training.progress import Quiet
 from hadamard.training.setup import Setup
 from hadamard.training.start import default_spec
 from hadamard.training.trainer import Trainer

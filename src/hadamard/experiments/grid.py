@@ -1,19 +1,20 @@
-"""Grids of runs: every environment, seed and variant of an experiment, each with its folder.
+"""Grids of runs: every environment, seed, variant and value of a setting, each with its folder.
 
 Nothing here imports torch before `grid` is called.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hadamard.core import require
-from hadamard.core.config import RunSpec, overridden
-from hadamard.core.identity import run_name, variant, without_unused
+from hadamard.core import identity, remedies, require
+from hadamard.core.config import RunSpec, flattened, overridden, to_dict
+from hadamard.core.identity import run_name, setting_words, variant, without_unused
 from hadamard.core.run import Run, RunError
 
 
@@ -67,10 +68,12 @@ def grid(
     folder: str | Path,
     overrides: Mapping[str, Any] | None = None,
     base: Callable[[str], RunSpec[Any]] | None = None,
+    axes: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Job]:
-    """Return a job for every environment, seed and variant; the variant varies fastest.
+    """Return a job for every environment, seed, variant and value of the ``axes``.
 
-    The first jobs are then one seed of every variant, which can be compared early.
+    Values vary fastest, then variants: the first jobs are one seed of each, which can be compared
+    early.
 
     Args:
         algorithm: The algorithm's name.
@@ -82,6 +85,8 @@ def grid(
             of a remedy apply to the variants that have it.
         base: Returns the settings for an environment that changes are made to, by default the
             algorithm's own.
+        axes: Settings by their dotted names, each with the values to try. Every combination is a
+            run; its folder names the values. Those of a remedy apply to the variants that have it.
     """
     from hadamard.training.start import default_spec
 
@@ -98,15 +103,61 @@ def grid(
         spec = base(env) if base is not None else default_spec(algorithm, env)
         for seed in seeds:
             for name, changes in chosen.items():
-                if conflicts := sorted(set(changes) & set(overrides or {})):
+                if conflicts := sorted(set(changes) & {*(overrides or {}), *(axes or {})}):
                     raise ValueError(f"{conflicts[0]} is set by the variant {name}")
-                run_dir = Path(folder) / run_name(algorithm, env, [name], seed)
-                identity = {"env": env, "seed": seed, "run_dir": str(run_dir)}
                 changed = without_unused({"remedy": spec.remedy, **(overrides or {}), **changes})
-                settings = overridden(spec, {**changed, **identity})
-                settings.check()
-                jobs.append(Job(algorithm, settings))
+                with_variant = overridden(spec, changed)
+                for words, values in _combinations(with_variant, axes or {}):
+                    run_dir = Path(folder) / run_name(algorithm, env, [name, *words], seed)
+                    own = {"env": env, "seed": seed, "run_dir": str(run_dir)}
+                    settings = overridden(with_variant, {**values, **own})
+                    settings.check()
+                    jobs.append(Job(algorithm, settings))
+    if unused := [name for name in axes or {} if not any(_has(job.spec, name) for job in jobs)]:
+        section, _, setting = unused[0].partition(".")
+        raise ValueError(remedies.not_chosen(section, setting))
     return jobs
+
+
+def _has(spec: RunSpec[Any], name: str) -> bool:
+    """Tell whether a run has a setting: those of a remedy that it does not have, it has not."""
+    return not identity.is_variant_setting(name) or name in flattened(to_dict(spec))
+
+
+def _combinations(
+    spec: RunSpec[Any], axes: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Yield every combination of values, and the words that name it in a folder's name."""
+    own = {name: _values(spec, name, values) for name, values in axes.items() if _has(spec, name)}
+    last = [name.rpartition(".")[2] for name in own]
+    for combination in itertools.product(*own.values()):
+        values = dict(zip(own, combination, strict=True))
+        words = [
+            setting_words(name if last.count(word) == 1 else name.replace(".", "-"), value)
+            for word, (name, value) in zip(last, values.items(), strict=True)
+        ]
+        yield words, values
+
+
+def _values(spec: RunSpec[Any], name: str, given: Sequence[Any]) -> list[Any]:
+    """Return the values of a setting with their types; refuse what reports could not tell apart."""
+    values = [flattened(to_dict(overridden(spec, {name: value})))[name] for value in given]
+    if not values:
+        raise ValueError(f"{_flag(name)} needs at least one value")
+    if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ValueError(f"{_flag(name)} {repeated[0]} is named twice")
+    if name not in identity.experiment(flattened(to_dict(spec))):
+        raise ValueError(
+            f"{_flag(name)} is not part of what a run learns, so reports could not tell its values "
+            "apart: give one value after a lone --"
+        )
+    if wrong := [value for value in values if re.search(r"[/\\\s]", str(value))]:
+        raise ValueError(f"{_flag(name)} {wrong[0]!r} cannot be part of a folder's name")
+    return values
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 _MOST_DIGITS = 19

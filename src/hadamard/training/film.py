@@ -40,6 +40,8 @@ class Film:
     height: int
     width: int
     fps: float
+    step: int | None = None
+    """The step of the agent's checkpoint, where it was loaded from one."""
 
     def __str__(self) -> str:
         size = self.path.stat().st_size
@@ -57,13 +59,10 @@ def default_output(folder: Path) -> Path:
 
 def check_output(path: Path) -> None:
     """Raise an error if a film could not be written here, before anything is played."""
-    if path.suffix.lower() not in _FORMATS:
-        raise ValueError(f"--output: name a film {joined(_FORMATS, 'or')}, got {path}")
-    if path.suffix.lower() == ".mp4" and not _ffmpeg():
-        instead = ", or name a .gif" if _is_installed("PIL") else ""
-        raise ImportError(f"an MP4 needs ffmpeg: {INSTALL}{instead}")
-    if path.suffix.lower() == ".gif" and not _is_installed("PIL"):
-        raise ImportError(f"a GIF needs pillow: {INSTALL}")
+    try:
+        check_format(path)
+    except ValueError as error:
+        raise ValueError(f"--output: {error}") from None
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file in it")
     try:
@@ -71,6 +70,17 @@ def check_output(path: Path) -> None:
             pass
     except OSError as error:
         raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_format(path: Path) -> None:
+    """Raise an error if films of this kind cannot be made here."""
+    if path.suffix.lower() not in _FORMATS:
+        raise ValueError(f"name a film {joined(_FORMATS, 'or')}, got {path}")
+    if path.suffix.lower() == ".mp4" and not _ffmpeg():
+        instead = ", or name a .gif" if _is_installed("PIL") else ""
+        raise ImportError(f"an MP4 needs ffmpeg: {INSTALL}{instead}")
+    if path.suffix.lower() == ".gif" and not _is_installed("PIL"):
+        raise ImportError(f"a GIF needs pillow: {INSTALL}")
 
 
 def film(

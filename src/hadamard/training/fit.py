@@ -11,7 +11,7 @@ from hadamard.envs.common import EnvironmentFailure
 from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.memory import is_out_of_memory
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.trainer import Diverged, Interrupted, StoppedByCallback, Trainer
 
 
 class SomeDiverged(Diverged):
@@ -57,6 +57,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
 
     Those of one shape are trained as one computation, if their settings say so. If a run diverges,
     or the games of a run in a fleet fail, the others go on; the error is raised when they are done.
+    So is what a callback raised; a run that a callback stopped has no summary.
     """
     stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
     groups = fleet.grouped(
@@ -72,6 +73,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     messages: list[str] = []
     failures: list[str] = []
     reasons: dict[str, str] = {}
+    errors: list[Exception] = []
     with stop_signals() as stop_requested:
         loops = {unit: unit.loop(stop_requested) for unit in units}
         while loops:
@@ -84,6 +86,8 @@ def fit(trainers: Sequence[Trainer]) -> None:
                     pass
                 except Interrupted as stopped:
                     interrupted.update(stopped.args)
+                except StoppedByCallback as stopped_by:
+                    errors += [stopped_by.error] if stopped_by.error is not None else []
                 except Diverged as error:
                     messages.append(str(error))
                     reasons |= _reasons(unit, str(error))
@@ -100,6 +104,8 @@ def fit(trainers: Sequence[Trainer]) -> None:
         raise EnvironmentFailure("\n".join(failures + messages))
     if messages:
         raise SomeDiverged(messages, reasons)
+    if errors:
+        raise errors[0]
     if interrupted:
         paths = [str(trainer.run.path) for trainer in trainers]
         raise Interrupted(*(path for path in paths if path in interrupted))

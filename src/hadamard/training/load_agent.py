@@ -1,25 +1,36 @@
-"""Load a run's agent from its newest checkpoint."""
+"""Load a run's agent from a checkpoint."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
 from hadamard import envs
-from hadamard.core import checkpoint, machine, plugin_records
+from hadamard.core import checkpoint, machine, plugin_records, record
 from hadamard.core.config import RunSpec, overridden
-from hadamard.core.types import Agent
+from hadamard.core.run import Run
+from hadamard.core.types import Agent, EnvSpec
 from hadamard.training import start
 from hadamard.training.setup import make_agent
 
 
-def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, torch.device]:
-    """Return the agent, the run's settings, the step it was saved at, and the agent's device.
+class Loaded(NamedTuple):
+    """An agent that can act but not learn: its replay is empty and small."""
 
-    The agent can act but not learn: its replay is empty and small.
-    """
+    agent: Agent
+    spec: RunSpec[Any]
+    """The run's settings."""
+    step: int
+    """The step it was saved at."""
+    device: torch.device
+    env: EnvSpec
+
+
+def load_agent(path: str, device_name: str, step: int | None = None) -> Loaded:
+    """Load an agent from a run's checkpoint at a step, by default from the newest one."""
     run, algorithm, spec = start.open_run(path)
     start.require_settings(run)
     for change in plugin_records.changes(run.config, run.path):
@@ -35,13 +46,26 @@ def load_agent(path: str, device_name: str) -> tuple[Agent, RunSpec[Any], int, t
     environments = envs.make(spec.env, 0, 1, device)
     try:
         agent = make_agent(algorithm, spec, environments, device)
+        env = environments.spec
     finally:
         environments.close()
-    newest = checkpoint.newest(run.checkpoints)
-    step, state = checkpoint.read(newest)
+    chosen = checkpoint.newest(run.checkpoints) if step is None else _at(run, step)
+    saved, state = checkpoint.read(chosen)
     for name in ("network", "counters"):
-        checkpoint.restore(newest, name, agent.parts[name], state.get(f"agent.{name}"))
-    return agent, spec, step, device
+        checkpoint.restore(chosen, name, agent.parts[name], state.get(f"agent.{name}"))
+    return Loaded(agent, spec, saved, device, env)
+
+
+def _at(run: Run, step: int) -> Path:
+    """Return a run's checkpoint at a step."""
+    saved = {record.step_of(path): path for path in record.checkpoints(run.checkpoints)}
+    if step not in saved:
+        steps = ", ".join(f"{there:,}" for there in sorted(saved)) or "none"
+        raise ValueError(
+            f"{run.path} has no checkpoint at step {step:,}; it has: {steps}. "
+            "--train.keep-every keeps more than the newest two"
+        )
+    return saved[step]
 
 
 def _has_setting(spec: RunSpec[Any], name: str) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from hadamard.text import counted, duration
 
+_TERMINAL = threading.Lock()
+"""Held by the live bar: a terminal has room for one."""
 _TITLES = 4
 """Runs that a shared display names."""
 
@@ -71,9 +74,14 @@ class PlainLines:
 
 
 class LiveBar:
-    """A progress bar on a terminal, with speed, score and health."""
+    """A progress bar on a terminal, with speed, score and health.
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
+    ``closed`` is called at its end.
+    """
+
+    def __init__(
+        self, title: str, total: int, done: int = 0, closed: Callable[[], None] = lambda: None
+    ) -> None:
         from rich.columns import Columns
         from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -105,6 +113,7 @@ class LiveBar:
         )
         self.last_time, self.last_step = time.monotonic(), done
         self.rate, self.total = "", total
+        self.closed = closed
 
     def update(self, step: int, facts: dict[str, Any]) -> None:
         """Move the bar, at most five times a second, and at the end."""
@@ -124,6 +133,8 @@ class LiveBar:
     def close(self) -> None:
         """Stop updating; the bar stays on the screen."""
         self.bar.stop()
+        closed, self.closed = self.closed, lambda: None
+        closed()
 
 
 class SharedProgress:
@@ -220,7 +231,23 @@ def _means(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def make_progress(title: str, total: int, done: int = 0) -> Progress:
-    """Return a live bar on a terminal, plain lines otherwise."""
-    if sys.stdout.isatty():
-        return LiveBar(title, total, done)
+    """Return a live bar on a terminal, plain lines otherwise, and beside another live bar."""
+    if sys.stdout.isatty() and _TERMINAL.acquire(blocking=False):
+        try:
+            return LiveBar(title, total, done, closed=_TERMINAL.release)
+        except BaseException:
+            _TERMINAL.release()
+            raise
     return PlainLines(title, total, done)
+
+
+class Quiet:
+    """A progress display that shows nothing."""
+
+    def __init__(self, title: str, total: int, done: int = 0) -> None: ...
+
+    def update(self, step: int, facts: dict[str, Any]) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -18,7 +19,8 @@ from hadamard.core.config import (
     with_remedy_defaults,
 )
 from hadamard.core.run import FORMAT, PROTOCOL, Run, RunError
-from hadamard.training import fleet, memory
+from hadamard.training import fleet, initial, memory
+from hadamard.training.callbacks import Callback
 from hadamard.training.fit import fit
 from hadamard.training.progress import Progress, SharedProgress, make_progress
 from hadamard.training.setup import ALGORITHMS, Setup
@@ -58,13 +60,19 @@ def default_run_dir(algorithm: str, spec: RunSpec[Any]) -> str:
 
 
 def train(
-    algorithm: str, spec: RunSpec[Any], progress: Callable[..., Progress] = make_progress
+    algorithm: str,
+    spec: RunSpec[Any],
+    progress: Callable[..., Progress] = make_progress,
+    callbacks: Sequence[Callback] = (),
+    *,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train a new run and return its summary.
+    """Train a new run and return its summary, which is empty if a callback stopped it.
 
-    Mistakes in the settings are reported before the run folder is made.
+    Mistakes in the settings are reported before the run folder is made, and before an earlier
+    run in it is removed (``overwrite``).
     """
-    (summary,) = train_together(algorithm, [spec], progress)
+    (summary,) = train_together(algorithm, [spec], progress, callbacks, overwrite=overwrite)
     return summary
 
 
@@ -72,6 +80,9 @@ def train_together(
     algorithm: str,
     specs: Sequence[RunSpec[Any]],
     progress: Callable[..., Progress] = make_progress,
+    callbacks: Sequence[Callback] = (),
+    *,
+    overwrite: bool = False,
 ) -> list[dict[str, Any]]:
     """Train new runs in turns in this process, and return their summaries.
 
@@ -84,7 +95,11 @@ def train_together(
     ]
     for spec in specs:
         assert spec.run_dir is not None
-        if Run(spec.run_dir).exists:
+        if not Run(spec.run_dir).exists:
+            continue
+        if overwrite:
+            _require_replaceable(spec)
+        else:
             Run.create(spec.run_dir, {"algorithm": algorithm, "spec": to_dict(spec)})  # refuses
     if len(specs) > 1:
         progress = SharedProgress(progress, len(specs))
@@ -94,20 +109,48 @@ def train_together(
             setups.append(stack.enter_context(closing(Setup(algorithm, spec))))
             if len(setups) == 1:
                 memory.check_together(specs, setups[0].device, setups[0].envs.spec)
-        trainers = [_created(setup, progress, stack) for setup in setups]
+        trainers = [
+            _created(setup, progress, stack, callbacks, overwrite=overwrite) for setup in setups
+        ]
         fit(trainers)
     return [trainer.summary for trainer in trainers]
 
 
-def _created(setup: Setup, progress: Callable[..., Progress], stack: ExitStack) -> Trainer:
+def _require_replaceable(spec: RunSpec[Any]) -> None:
+    """Refuse to replace a run that is needed, is being trained, or holds other files too."""
+    assert spec.run_dir is not None
+    if (
+        spec.init_from is not None
+        and Path(spec.init_from).resolve() == Path(spec.run_dir).resolve()
+    ):
+        raise ValueError(
+            f"--overwrite would remove {spec.run_dir}, whose weights --init-from asks for: choose "
+            "another --run-dir"
+        )
+    Run.open(spec.run_dir).require_removable()
+
+
+def _created(
+    setup: Setup,
+    progress: Callable[..., Progress],
+    stack: ExitStack,
+    callbacks: Sequence[Callback] = (),
+    *,
+    overwrite: bool = False,
+) -> Trainer:
     """Make the folder and the trainer of a new run, which the stack closes."""
     assert setup.spec.run_dir is not None
     settings: dict[str, Any] = {"algorithm": setup.algorithm, "spec": to_dict(setup.spec)}
     if plugins := plugin_records.of_run(setup.algorithm, settings["spec"]):
         settings["plugins"] = plugins
     settings["machine"] = machine.describe(setup.device)
+    if (weights := initial.take_weights(setup)) is not None:
+        settings["initial"] = weights
+    if overwrite and Run(setup.spec.run_dir).exists:
+        Run.open(setup.spec.run_dir).remove()
     run = stack.enter_context(closing(Run.create(setup.spec.run_dir, settings)))
-    return stack.enter_context(closing(Trainer(setup, run, progress, resume=False)))
+    trainer = Trainer(setup, run, progress, resume=False, callbacks=callbacks)
+    return stack.enter_context(closing(trainer))
 
 
 @contextmanager
@@ -129,27 +172,40 @@ def resume(
     path: str,
     progress: Callable[..., Progress] = make_progress,
     until: int | None = None,
+    callbacks: Sequence[Callback] = (),
     *,
+    steps: int | None = None,
     changed_plugins: bool = False,
 ) -> dict[str, Any]:
-    """Continue a run from its last whole checkpoint, see `resume_together`."""
-    (summary,) = resume_together([path], progress, until, changed_plugins=changed_plugins)
-    return summary
+    """Continue a run from its last whole checkpoint, see `resume_together`.
+
+    Returns its summary, which is empty if a callback stopped it.
+    """
+    summaries = resume_together(
+        [path], progress, until, callbacks, steps=steps, changed_plugins=changed_plugins
+    )
+    return summaries[0] if summaries else {}
 
 
 def resume_together(
     paths: Sequence[str],
     progress: Callable[..., Progress] = make_progress,
     until: int | None = None,
+    callbacks: Sequence[Callback] = (),
     *,
+    steps: int | None = None,
     changed_plugins: bool = False,
 ) -> list[dict[str, Any]]:
     """Continue interrupted runs in turns in this process; finished runs stay as they are.
 
     ``until`` replaces their ``train.until``; runs that ended at an earlier step continue too.
-    With ``changed_plugins`` a plugin may have changed since; the run records both checksums.
+    ``steps`` extends them: it replaces their ``train.steps``, from here on along the schedules of
+    a run of so many steps. With ``changed_plugins`` a plugin may have changed since; the run
+    records both checksums.
     """
     opened = [open_run(path) for path in paths]
+    if steps is not None:
+        opened = [(run, name, _with_steps(run, spec, steps)) for run, name, spec in opened]
     if until is not None:
         opened = [(run, name, _with_until(run, spec, until)) for run, name, spec in opened]
     unfinished = []
@@ -168,7 +224,7 @@ def resume_together(
             if not trainers:
                 specs = [spec for *_, spec in unfinished]
                 memory.check_together(specs, setup.device, setup.envs.spec)
-            trainer = Trainer(setup, run, progress, resume=True)
+            trainer = Trainer(setup, run, progress, resume=True, callbacks=callbacks)
             trainers.append(stack.enter_context(closing(trainer)))
         fit(trainers)
     return [summary for run, _, _ in opened if (summary := run.done) is not None]
@@ -193,7 +249,9 @@ def _reopened(
                 "--changed-plugins"
             )
         run.replace_plugins(trained_steps(run))
-    return stack.enter_context(closing(Setup(algorithm, spec)))
+    setup = stack.enter_context(closing(Setup(algorithm, spec)))
+    initial.take_again(setup, run)
+    return setup
 
 
 @contextmanager
@@ -257,6 +315,26 @@ def _with_until(run: Run, spec: RunSpec[Any], until: int) -> RunSpec[Any]:
             "give more, or 0 for all it is planned for"
         )
     return replace(spec, train=train)
+
+
+def _with_steps(run: Run, spec: RunSpec[Any], steps: int) -> RunSpec[Any]:
+    """Return the settings with more ``train.steps``, if the run can be extended to there."""
+    trained, planned = trained_steps(run), spec.train.steps
+    if steps == planned and run.extensions:
+        return spec  # the same command again
+    if steps <= max(planned, trained):
+        raise ValueError(
+            f"--train.steps {steps} does not extend {run.path}, which is planned for {planned} "
+            f"steps and was trained for {trained}: give more, or choose an earlier end with --until"
+        )
+    warnings.warn(
+        f"{run.path} is extended from {planned:,} to {steps:,} steps. From step {trained:,} on, "
+        f"what changes on a schedule over all steps has the value of a run of {steps:,} steps "
+        "there: a learning rate that had fallen rises again. Reports keep the run apart from runs "
+        "that were planned this long",
+        stacklevel=3,
+    )
+    return replace(spec, train=replace(spec.train, steps=steps, until=0))
 
 
 def _check_protocol(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""When evaluations, checkpoints, diagnoses and log rows are due."""
+"""When evaluations, checkpoints, diagnoses, log rows and films are due."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Due(NamedTuple):
     checkpoint: bool
     diagnosis: bool
     log: bool
+    film: bool = False
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,14 @@ class Timetable:
     checkpoint: int
     diagnosis: int
     log: int
+    film: int = 0
 
     def due(self, before: int, after: int) -> Due:
         """Return which tasks became due between two step counts.
 
         Examples:
             >>> Timetable(evaluation=0, checkpoint=100, diagnosis=50, log=10).due(48, 56)
-            Due(evaluation=False, checkpoint=False, diagnosis=True, log=True)
+            Due(evaluation=False, checkpoint=False, diagnosis=True, log=True, film=False)
         """
-        intervals = (self.evaluation, self.checkpoint, self.diagnosis, self.log)
+        intervals = (self.evaluation, self.checkpoint, self.diagnosis, self.log, self.film)
         return Due(*(every > 0 and after // every > before // every for every in intervals))

@@ -57,6 +57,7 @@ class WandB:
             config=dict(config),
             id=_run_id(folder / "wandb-id"),
             resume="allow",
+            reinit="create_new",  # beside those of other runs in this process
         )
         # By default the service plots over its own count of calls: use the run's steps.
         self.run.define_metric("*", step_metric="step")

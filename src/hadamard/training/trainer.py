@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from hadamard.core.types import LearnsAhead, Metrics, State
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
 from hadamard.training import health_stream
+from hadamard.training.callbacks import Callback, Callbacks, Kind
 from hadamard.training.clock import Clock
 from hadamard.training.episodes import Episodes
 from hadamard.training.evaluate import evaluate
+from hadamard.training.filming import Films
 from hadamard.training.pipeline import Pipeline
 from hadamard.training.progress import Progress
 from hadamard.training.scores import Scores
@@ -42,6 +44,14 @@ class Interrupted(Exception):
     """Training was asked to stop; the checkpoints of these runs are written."""
 
 
+class StoppedByCallback(Exception):
+    """A callback stopped training, and the checkpoint is written; ``error`` is what it raised."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__(str(error or "a callback stopped the run"))
+        self.error = error
+
+
 class Diverged(RuntimeError):
     """A loss or a weight is no longer finite."""
 
@@ -50,7 +60,13 @@ class Trainer:
     """The loop over one run's parts, and what it writes to the run folder."""
 
     def __init__(
-        self, setup: Setup, run: Run, progress: Callable[..., Progress], *, resume: bool
+        self,
+        setup: Setup,
+        run: Run,
+        progress: Callable[..., Progress],
+        *,
+        resume: bool,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.algorithm, self.spec, self.device = setup.algorithm, setup.spec, setup.device
         self.agent, self.envs, self.evaluation = setup.agent, setup.envs, setup.evaluation
@@ -65,8 +81,14 @@ class Trainer:
         )
         self.recent = health_stream.RecentObservations(train, self.device)
         self.timetable = Timetable(
-            train.eval_every, train.checkpoint_every, self.recent.every, train.log_every
+            train.eval_every,
+            train.checkpoint_every,
+            self.recent.every,
+            train.log_every,
+            train.film_every,
         )
+        self.callbacks = Callbacks(callbacks, run.path, train.horizon)
+        self.films = Films(self.spec, self.device, run.path)
         self.scores = Scores(train.horizon, evaluations=self.evaluation is not None)
         self.facts: dict[str, Any] = {}  # newest scores and health, for the display
         # Measurements of the newest update; numbers in a fleet.
@@ -84,7 +106,7 @@ class Trainer:
             if resume and record.checkpoints(run.checkpoints):
                 self._load()
             else:
-                run.reopen(train.until)
+                run.reopen(train.until, train.steps, 0)
                 run.cut({}, -1)
                 self.pipeline.reset()
             net = self.spec.net
@@ -93,6 +115,7 @@ class Trainer:
                 f"seed {self.spec.seed}, {self.device} -> {run.path}"
             )
             self.progress = progress(title, train.horizon, self.step)
+            stack.callback(self.progress.close)
             self.trackers = Trackers(
                 run.path,
                 self.step,
@@ -119,13 +142,18 @@ class Trainer:
                     self._check_finite()  # explains errors that NaN weights cause
                     raise
                 self._display_if_due()
-                if stop_requested():
+                by_callback = self.callbacks.stopping and self.step < self.spec.train.horizon
+                if stop_requested() or by_callback:
                     stopping = True
                     self.observe()
                     if self.settled:
                         self.save()
+                        if by_callback:
+                            raise StoppedByCallback(self.callbacks.error)
                         raise Interrupted(str(self.run.path))
             self.finish()
+            if self.callbacks.error is not None:
+                raise StoppedByCallback(self.callbacks.error)
         finally:
             self.progress.close()
             self.trackers.close()
@@ -194,6 +222,9 @@ class Trainer:
                 self.diagnose(self.recent.take())
             else:
                 self._record_diagnosis(diagnosis)
+        if due.film:
+            with self.clock("films"):
+                self.films.take(self.agent, self.step)
         if due.log:
             self._log()
 
@@ -249,7 +280,7 @@ class Trainer:
         for message in skipped:
             warnings.warn(f"an older checkpoint is used: {message}", stacklevel=2)
         extents = checkpoint.manifest(folder / record.name_of(self.step)).extents
-        self.run.reopen(self.spec.train.until)
+        self.run.reopen(self.spec.train.until, self.spec.train.steps, self.step)
         if extents is None:  # saved by an earlier version
             # A finished run ends with an extra row, which the same run trained further lacks.
             self.run.cut_after(self.step, train=self._logged_step, timing=self._logged_step)
@@ -301,7 +332,9 @@ class Trainer:
         with self.clock("saving"):
             self.run.flush(to_disk=True)
             about = checkpoint.About(self.run.settings, self.run.extents())
-            checkpoint.save(self.run.checkpoints, self.step, self.parts, about)
+            keep_every = self.spec.train.keep_every
+            path = checkpoint.save(self.run.checkpoints, self.step, self.parts, about, keep_every)
+        self._tell("checkpoint", {"path": path})
 
     def evaluate(self) -> None:
         """Play whole greedy episodes, if the run has evaluations."""
@@ -312,6 +345,8 @@ class Trainer:
         self.record_greedy(Episodes.ended_at(self.step, episodes))
         self.facts["greedy"] = self.scores.greedy_score(self.step)
         self.trackers.add({"eval/score": self.facts["greedy"]}, self.step)
+        self.run.flush()
+        self._tell("evaluation", {"scores": [episode.score for episode in episodes]})
 
     def diagnose(self, obs: Tensor) -> None:
         """Diagnose the network on these observations."""
@@ -377,6 +412,12 @@ class Trainer:
         scalars["train/greedy_score"] = self.facts["greedy"]
         scalars["train/seconds"] = timing["seconds"]
         self.trackers.add(scalars, self.step)
+        self._tell("log", row)
+
+    def _tell(self, kind: Kind, values: Mapping[str, Any]) -> None:
+        """Tell the callbacks of something that was just written."""
+        if self.callbacks.callbacks:
+            self.callbacks.tell(kind, self.step, self._present_scores(), values)
 
     def _display_if_due(self) -> None:
         if time.monotonic() - self._displayed > DISPLAY_SECONDS:

@@ -12,7 +12,7 @@ import torch
 from hadamard.core import checkpoint
 from hadamard.core.checkpoint import CheckpointError
 from hadamard.core.typed import WrongType
-from hadamard.learning.replay import Replay
+from hadamard.learning.replay import Indices, Replay
 from tests.support.checkpoints import flip_a_byte
 from tests.support.replay import Transitions, sample_all
 
@@ -148,8 +148,29 @@ def test_a_list_of_files_of_another_form_is_refused(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_replay_of_another_size_is_refused(tmp_path: Path) -> None:
+def test_a_smaller_replay_is_refused(tmp_path: Path) -> None:
     stream = Transitions(1, 2)
-    state = Replay(stream.spec, 1, 20, CPU).save_increment(tmp_path)
-    with pytest.raises(CheckpointError, match=r"\(1, 20\) slots, this one \(1, 30\)"):
-        Replay(stream.spec, 1, 30, CPU).load_increment(tmp_path, state)
+    state = Replay(stream.spec, 1, 30, CPU).save_increment(tmp_path)
+    with pytest.raises(CheckpointError, match=r"\(1, 30\) slots, this one \(1, 20\)"):
+        Replay(stream.spec, 1, 20, CPU).load_increment(tmp_path, state)
+
+
+@pytest.mark.parametrize("steps", [12, 47])  # the second goes round the smaller ring
+def test_a_larger_replay_takes_over_what_can_be_drawn(tmp_path: Path, steps: int) -> None:
+    stream = Transitions(1, 2)
+    small = Replay(stream.spec, 1, 20, CPU)
+    small.begin(stream.obs())
+    for _ in range(steps):
+        small.add(*stream.step())
+    large = Replay(stream.spec, 1, 50, CPU)
+    large.load_increment(tmp_path, small.save_increment(tmp_path))
+    assert len(large) == len(small) > 0
+
+    def transitions(replay: Replay) -> list[tuple[bytes, ...]]:
+        envs, slots = replay.usable.nonzero().unbind(1)
+        indices = Indices(envs, slots)
+        frames = replay.observations(indices, 0, 2)
+        values = (frames, *replay.steps(indices, 1))
+        return sorted(tuple(v[i].numpy().tobytes() for v in values) for i in range(len(slots)))
+
+    assert transitions(large) == transitions(small)

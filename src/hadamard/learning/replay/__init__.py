@@ -127,15 +127,20 @@ class Replay(Ring):
 
     def load_increment(self, folder: Path, state: State) -> None:
         """Restore a saved state."""
-        if tuple(state["action"].shape) != tuple(self.action.shape):
-            raise CheckpointError(
-                f"the saved replay has {tuple(state['action'].shape)} slots, this one "
-                f"{tuple(self.action.shape)}"
-            )
-        for name in ("action", "reward", "terminated", "usable"):
-            getattr(self, name).copy_(state[name])
-        if self.priority is not None:
-            self.priority.copy_(state["priority"])
+        saved, own = tuple(state["action"].shape), tuple(self.action.shape)
+        if saved != own and not (len(saved) == len(own) and saved[1] < own[1]):
+            raise CheckpointError(f"the saved replay has {saved} slots, this one {own}")
+        names = ["action", "reward", "terminated", "usable"]
+        for name in [*names, *(["priority"] if self.priority is not None else [])]:
+            tensor = getattr(self, name)
+            if saved == own:
+                tensor.copy_(state[name])
+                continue
+            tensor.zero_()  # the ring has grown: the run was extended
+            for env, end in enumerate(state["pushed"]):
+                frames = torch.arange(max(0, end - saved[1]), end)
+                kept = state[name][env, frames % saved[1]]
+                tensor[env, (frames % own[1]).to(tensor.device)] = kept.to(tensor.device)
         self.largest_priority.copy_(state["largest_priority"])
         self.pushed = counts(state["pushed"], len(self.pushed), "pushed")
         self.ages = counts(state["ages"], len(self.ages), "ages")

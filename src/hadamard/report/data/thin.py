@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hadamard.core import plugin_records
+from hadamard.core import identity, plugin_records
 from hadamard.core.config import flattened
 from hadamard.core.identity import REQUIRED, horizon
 from hadamard.core.run import Run, RunError
@@ -43,6 +43,8 @@ def thinned(run: Run) -> Record:
     """Read a run's folder; the densities are read by `thinned_densities`."""
     troubles: list[str] = []
     config, spec = _config(run)
+    if extensions := run.extensions:
+        spec["extended"] = identity.extended(extensions)
     end = horizon(spec)
     summary = _summary(run, troubles)
     episodes, played = (_series(run, stream, troubles) for stream in ("episodes", "eval"))

@@ -92,7 +92,9 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
     for entry in run.plugins.values():
         words += [] if entry.get("package") else ["--plugin", entry["file"]]
     for name, value in run.spec.items():
-        if name in PLACE or (name in defaults and _setting(defaults[name]) == _setting(value)):
+        if name in (*PLACE, "extended") or (
+            name in defaults and _setting(defaults[name]) == _setting(value)
+        ):
             continue
         if default is None and name.startswith("train.") and name not in _TRAIN:
             continue
@@ -104,4 +106,5 @@ def command(run: RunData, default: Mapping[str, Any] | None = None) -> str:
         else:
             items = value if isinstance(value, list | tuple) else [value]
             words += [f"{prefix}{option}", *map(str, items)]
-    return shlex.join(words)
+    extended = run.spec.get("extended")
+    return shlex.join(words) + (f"  # and extended with --resume, {extended}" if extended else "")

@@ -37,6 +37,8 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
         )
     if getattr(spec.algo, "normalize", False):
         return "--algo.normalize keeps statistics that a fleet does not compute"
+    if spec.train.film_every:
+        return f"--train.film-every {spec.train.film_every} films games outside the fleet"
     if spec.train.eval_every:
         return f"--train.eval-every {spec.train.eval_every} plays evaluations outside the fleet"
     return None

@@ -24,7 +24,7 @@ from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.hosted import Ended
 from hadamard.training.fleet.kinds import computation_of
 from hadamard.training.fleet.playing import Pending
-from hadamard.training.trainer import Diverged, Interrupted, Trainer
+from hadamard.training.trainer import Diverged, Interrupted, StoppedByCallback, Trainer
 
 _SAVERS = 8
 """Checkpoints written at the same time."""
@@ -82,6 +82,8 @@ class Fleet:
                 if stopping or any(self._weights_needed(t) for t in active.values()):
                     self._record(active, unrecorded, diverged)
                     unrecorded = None
+                    if not stopping:
+                        self._end_stopped(active, diverged)
                 if stopping:
                     if saved := self._save_all(active, diverged):
                         raise Interrupted(*saved)
@@ -96,6 +98,9 @@ class Fleet:
             raise EnvironmentFailure("\n".join(self._failed + diverged))
         if diverged:
             raise Diverged("\n".join(diverged))
+        for trainer in self.trainers:
+            if (error := trainer.callbacks.error) is not None:
+                raise StoppedByCallback(error)
 
     def _queue(self, active: Mapping[int, Trainer], unrecorded: Block | None) -> Block:
         """Queue the next block of every run."""
@@ -117,7 +122,17 @@ class Fleet:
         after = trainer.step + self.computation.block
         due = trainer.timetable.due(trainer.step, after)
         ends = after >= trainer.spec.train.horizon
-        return ends or due.evaluation or due.checkpoint or due.diagnosis
+        stops = trainer.callbacks.stopping
+        return ends or stops or due.evaluation or due.checkpoint or due.diagnosis
+
+    def _end_stopped(self, active: dict[int, Trainer], diverged: list[str]) -> None:
+        """Save the runs that a callback stopped; the weights are those at their step."""
+        stopped = {i: trainer for i, trainer in active.items() if trainer.callbacks.stopping}
+        for index in stopped:
+            del active[index]
+        self._side_by_side(Trainer.save, stopped, diverged)
+        for trainer in stopped.values():
+            trainer.progress.close()
 
     def _save_all(self, active: dict[int, Trainer], diverged: list[str]) -> list[str]:
         """Save the runs that can be continued, and return their folders."""
