@@ -448,7 +448,7 @@ class Chaos:
         """Kill the processes of a sweep twice; the same command continues it."""
         chance, folder = random.Random(seed), self.folder / "sweep"
         options = {"ray": ["--launcher", "ray"]}.get(launcher, ["--jobs", "2"])
-        command = [sys.executable, "-m", "hadamard.cli", "sweep"]
+        command = [sys.executable, "-m", "hadamard", "sweep"]
         command += sweep.sweep_words(folder, *options, steps=STEPS)
         fault = f"{launcher} sweep: a process killed"
         try:

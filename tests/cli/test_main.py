@@ -83,7 +83,7 @@ def test_envs_and_algos_list_what_there_is(command: Command) -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"{sys.executable} -m hadamard.cli envs | head -n 1"
+    command = f"{sys.executable} -m hadamard envs | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("atari: ")
     assert done.stderr == ""

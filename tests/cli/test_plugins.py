@@ -245,7 +245,7 @@ def test_an_installed_package_needs_no_option(
     variables = environment_with(folder)
 
     def hadamard(*words: str | Path) -> str:
-        line = [sys.executable, "-m", "hadamard.cli", *map(str, words)]
+        line = [sys.executable, "-m", "hadamard", *map(str, words)]
         done = subprocess.run(line, env=variables, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout

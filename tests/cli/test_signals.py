@@ -212,7 +212,7 @@ def test_a_lost_terminal_stops_a_run_that_is_saved(tmp_path: Path) -> None:
     words = [*train(path), "--train.steps", "100000000"]
     child, terminal = pty.fork()
     if child == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "hadamard.cli", *words])
+        os.execv(sys.executable, [sys.executable, "-m", "hadamard", *words])
     shown = b""
     while b"/s" not in shown:  # the speed, which is shown once training runs
         shown += os.read(terminal, 1_000)
@@ -224,7 +224,7 @@ def test_a_lost_terminal_stops_a_run_that_is_saved(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_does_not_stop_a_run(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    command = [sys.executable, "-m", "hadamard.cli", *train(path)]
+    command = [sys.executable, "-m", "hadamard", *train(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"dqn on probe/both")
@@ -263,7 +263,7 @@ def test_a_sweep_that_loses_its_terminal_saves_its_runs(tmp_path: Path) -> None:
     words += ["--folder", str(tmp_path), "--", *flags(OPTIONS), "--train.no-tensorboard"]
     words[words.index("--env") : words.index("--env") + 2] = []
     words += ["--train.steps", "100000000"]
-    command = [sys.executable, "-m", "hadamard.cli", *words]
+    command = [sys.executable, "-m", "hadamard", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -16,7 +16,7 @@ pytest.importorskip("minatar")
 
 
 def hadamard(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hadamard.cli", *words]
+    command = [sys.executable, "-m", "hadamard", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 

@@ -38,7 +38,7 @@ def test_a_live_bar_on_a_terminal(tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"}
     training = subprocess.Popen(
-        [sys.executable, "-m", "hadamard.cli", *small("dqn", tmp_path / "run")],
+        [sys.executable, "-m", "hadamard", *small("dqn", tmp_path / "run")],
         stdout=terminal,
         stderr=terminal,
         stdin=terminal,

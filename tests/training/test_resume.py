@@ -157,7 +157,7 @@ def test_the_command_line_stops_and_goes_on_in_other_processes(
     whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path, algorithm = tmp_path / "run", "ppo"
-    command = [sys.executable, "-m", "hadamard.cli"]
+    command = [sys.executable, "-m", "hadamard"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTED)}
     script = path.with_name("run.script")
     script.write_text('{"step": 300, "action": "hold"}')

@@ -42,7 +42,7 @@ def start_sweep(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]
     def start(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
         started.append(
             subprocess.Popen(
-                [sys.executable, "-m", "hadamard.cli", "sweep", *map(str, words)],
+                [sys.executable, "-m", "hadamard", "sweep", *map(str, words)],
                 env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -79,7 +79,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path, undistur
         before = contents(job.path)
         words = ["train", "--resume", str(job.path)]
         second = subprocess.run(
-            [sys.executable, "-m", "hadamard.cli", *words], capture_output=True, text=True
+            [sys.executable, "-m", "hadamard", *words], capture_output=True, text=True
         )
         assert second.returncode == 2
         assert f"{job.path} is in use by process {process.pid}" in second.stderr

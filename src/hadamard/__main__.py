@@ -1,4 +1,4 @@
-"""`python -m hadamard.cli`."""
+"""`python -m hadamard`."""
 
 from hadamard.cli import program
 
