@@ -145,6 +145,7 @@ def test_our_values_are_the_defaults(algorithm: str) -> None:
             actual = FIXED[what](algorithm)
         else:
             actual = settings[named[setting]]
+            actual = yes(actual) if isinstance(actual, bool) else actual
             shown.add(named[setting])
         assert value(ours) == actual, what
     # Where the replay's frames are kept changes no result.
