@@ -1,0 +1,155 @@
+"""The table of games: what is particular to each cartridge.
+
+A reading is a C expression over the bytes of RAM after a frame, in the words of ``readings.h``. The
+readings were found by observation: ale-py's rewards, lives and ends after one byte of RAM or several
+were set to every value, and in play. ``benchmarks/atari_exact.py`` compares them again.
+
+- ``score``: the points. The reward is what it gained in the frame.
+- ``reward``: for the few games in which that is not all: an expression of ``gain``.
+- ``lives`` and ``over``: lives left, and whether the game is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Boot = tuple[tuple[str, int], ...]
+
+WAIT: Boot = (("", 60),)
+"""Every game is left alone for a second after power-on."""
+RESET: Boot = (*WAIT, ("RESET", 8))
+RESET_LONGER: Boot = (*WAIT, ("RESET", 12))
+"""ALE presses RESET again in games with several modes."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """One cartridge."""
+
+    rom: str
+    """ale-py's name."""
+    score: str
+    lives: str = "0"
+    over: str = "lives == 0"
+    reward: str = "gain"
+    boot: Boot = RESET
+    """What is pressed for how many frames, from power-on to the first action."""
+    cartridge: str = ""
+    """The kind of cartridge, if not the usual one of its size."""
+    controller: str = "JOYSTICK_LEFT"
+    first_line: int = 34
+    """The line of the frame that is the screen's first."""
+    comb: bool = True
+    """Whether HMOVE blanks the start of a line (a fact about how ALE shows this ROM)."""
+
+
+def _after(boot: Boot, *actions: tuple[str, int]) -> Boot:
+    return (*boot, *actions)
+
+
+TABLE = (
+    Game(
+        "alien",
+        "10 * (digit_of_8(ram[0x0b]) + 10 * digit_of_8(ram[0x09]) + 100 * digit_of_8(ram[0x07])"
+        " + 1000 * digit_of_8(ram[0x05]) + 10000 * digit_of_8(ram[0x03]))",
+        "low(ram[0x40])",
+        boot=RESET_LONGER,
+    ),
+    Game("amidar", "decimal(ram[0x5b], ram[0x5a], ram[0x59])", "low(ram[0x56])"),
+    Game("assault", "decimal(ram[0x00], ram[0x01], ram[0x02])", "ram[0x65]"),
+    Game(
+        "asterix",
+        "decimal(ram[0x5e], ram[0x5f], ram[0x60])",
+        "low(ram[0x53])",
+        boot=_after(RESET, ("FIRE", 1)),
+    ),
+    Game("asteroids", "10 * decimal(ram[0x3d], ram[0x3e])", "high(ram[0x3c])", comb=False, boot=RESET_LONGER),
+    Game("atlantis", "100 * decimal(ram[0x21], ram[0x23], ram[0x22])", "lives_of_atlantis(ram)", boot=RESET_LONGER),
+    Game("bank_heist", "decimal(ram[0x58], ram[0x59], ram[0x5a])", "ram[0x55]", boot=RESET_LONGER),
+    Game(
+        "battle_zone",
+        "1000 * (digit(high(ram[0x1d])) + 10 * digit(low(ram[0x1e])) + 100 * digit(high(ram[0x1e])))",
+        "low(ram[0x3a])",
+        comb=False,
+        boot=RESET_LONGER,
+    ),
+    Game("beam_rider", "decimal(ram[0x0b], ram[0x0a], ram[0x09])", "(u8)(ram[0x05] + 1)", boot=_after(RESET, ("RIGHT", 1))),
+    Game(
+        "berzerk",
+        "decimal(ram[0x5d], ram[0x5e], ram[0x5f])",
+        "(u8)(ram[0x5a] + 1)",
+        boot=_after(WAIT, ("RESET", 4), ("SELECT", 12), ("RESET", 16)),
+    ),
+    Game("bowling", "decimal(ram[0x26], ram[0x21])", over="ram[0x24] > 0x10", boot=RESET_LONGER),
+    Game("boxing", "points_of_boxing(ram[0x12]) - points_of_boxing(ram[0x13])", over="points_of_boxing(ram[0x12]) == 100 || points_of_boxing(ram[0x13]) == 100"),
+    Game("breakout", "decimal(low(ram[0x4c]), ram[0x4d])", "ram[0x39]", controller="PADDLE_0", boot=RESET_LONGER),
+    Game("centipede", "decimal(ram[0x74], ram[0x75], ram[0x76])", "over ? 0 : (high(ram[0x6d]) & 7) + 1", over="ram[0x26] & 0x40", boot=RESET_LONGER),
+    Game("chopper_command", "100 * decimal(ram[0x6c], ram[0x6e])", "low(ram[0x64])", boot=RESET_LONGER),
+    Game("crazy_climber", "100 * (ram[0x02] + 10 * ram[0x03] + 100 * ram[0x04] + 1000 * ram[0x05])", "ram[0x2a]", boot=RESET_LONGER),
+    Game(
+        "defender",
+        "digit(low(ram[0x1c])) + 10 * digit(low(ram[0x1d])) + 100 * digit(low(ram[0x1e]))"
+        " + 1000 * digit(low(ram[0x1f])) + 10000 * digit(low(ram[0x20]))"
+        " + 100000 * digit(low(ram[0x21]))",
+        "ram[0x42]",
+        boot=RESET_LONGER,
+    ),
+    Game("demon_attack", "decimal(ram[0x01], ram[0x03], ram[0x05])", "ram[0x72] + 1", boot=RESET_LONGER),
+    Game("double_dunk", "decimal(ram[0x76]) - decimal(ram[0x77])", over="0", boot=RESET_LONGER),
+    Game("enduro", "300 * ram[0x2d] - decimal(ram[0x2c], ram[0x2b])", over="ram[0x2f] == 0xff", boot=_after(RESET, ("FIRE", 1))),
+    Game("fishing_derby", "decimal(ram[0x3d]) - decimal(ram[0x3e])", over="ram[0x3d] == 0x99 || ram[0x3e] == 0x99"),
+    Game("freeway", "decimal(ram[0x67])", over="0", boot=RESET_LONGER),
+    Game("frostbite", "decimal(ram[0x48], ram[0x49], ram[0x4a])", "low(ram[0x4c]) + 1", boot=RESET_LONGER),
+    Game("gopher", "decimal(ram[0x30], ram[0x31], ram[0x32])", "bits(ram[0x34] & 7)", boot=_after(WAIT, ("RESET", 16), ("FIRE", 1))),
+    Game("gravitar", "decimal(ram[0x07], ram[0x08], ram[0x09])", "ram[0x04] + 1", cartridge="CART_F8", boot=_after(RESET_LONGER, ("FIRE", 16))),
+    Game("hero", "decimal(ram[0x37], ram[0x38], ram[0x39])", "ram[0x33]", boot=RESET_LONGER),
+    Game("ice_hockey", "decimal(ram[0x0a]) - decimal(ram[0x0b])", over="0", reward="gain > 1 ? 1 : gain", boot=RESET_LONGER),
+    Game("jamesbond", "decimal(ram[0x5c], ram[0x5d], ram[0x5e])", "low(ram[0x06]) + 1", cartridge="CART_E0", boot=RESET_LONGER),
+    Game("kangaroo", "100 * decimal(ram[0x27], ram[0x28])", "over ? 0 : (ram[0x2d] & 7) + 1", over="ram[0x2d] == 0xff", boot=RESET_LONGER),
+    Game("krull", "decimal(ram[0x1c], ram[0x1d], ram[0x1e])", "(ram[0x1f] & 7) + 1"),
+    Game("kung_fu_master", "decimal(ram[0x18], ram[0x19], ram[0x1a])", "over ? 0 : (ram[0x1d] & 7) + 1", over="ram[0x1d] == 0xff"),
+    Game("montezuma_revenge", "decimal(ram[0x13], ram[0x14], ram[0x15])", "(ram[0x3a] & 7) + 1", cartridge="CART_E0"),
+    Game("ms_pacman", "decimal(ram[0x7a], ram[0x79], ram[0x78])", "(ram[0x7b] & 7) + 1", comb=False, boot=RESET_LONGER),
+    Game("name_this_game", "decimal(ram[0x44], ram[0x45], ram[0x46])", "ram[0x47] & 7", boot=RESET_LONGER),
+    Game("phoenix", "100 * decimal(ram[0x49], ram[0x48]) + 10 * high(ram[0x47])", "over ? 0 : ram[0x4b] & 7", over="ram[0x4c] == 0x80"),
+    Game("pitfall", "decimal(ram[0x55], ram[0x56], ram[0x57])", "high(ram[0x00]) == 0xa ? 3 : high(ram[0x00]) == 8 ? 2 : 1", boot=_after(RESET, ("UP", 1))),
+    Game("pong", "ram[0x0e] - ram[0x0d]", over="ram[0x0d] == 21 || ram[0x0e] == 21", controller="PADDLE_1", boot=RESET_LONGER),
+    Game("private_eye", "decimal(ram[0x48], ram[0x49], ram[0x4a])", over="0", boot=_after(RESET_LONGER, ("UP", 1))),
+    Game("qbert", "decimal(ram[0x59], ram[0x5a], ram[0x5b])", "(u8)(ram[0x08] + 2)", over="ram[0x08] == 0xfe", first_line=40),
+    Game(
+        "riverraid",
+        "digit_of_8(ram[0x57]) + 10 * digit_of_8(ram[0x55]) + 100 * digit_of_8(ram[0x53])"
+        " + 1000 * digit_of_8(ram[0x51]) + 10000 * digit_of_8(ram[0x4f])"
+        " + 100000 * digit_of_8(ram[0x4d])",
+        "(ram[0x40] >> 3) + 1",
+    ),
+    Game(
+        "road_runner",
+        "100 * (digit(low(ram[0x49])) + 10 * digit(low(ram[0x4a])) + 100 * digit(low(ram[0x4b]))"
+        " + 1000 * digit(low(ram[0x4c])))",
+        "(ram[0x44] & 7) + 1",
+    ),
+    Game("robotank", "ram[0x35] + 12 * ram[0x36]", "low(ram[0x28]) + 1", cartridge="CART_FE"),
+    Game("seaquest", "decimal(ram[0x38], ram[0x39], ram[0x3a])", "over ? 0 : ram[0x3b] + 1", over="ram[0x23] != 0"),
+    Game("skiing", "-(6000 * ram[0x68] + decimal(ram[0x69], ram[0x6a]))", over="0", boot=_after(RESET, ("DOWN", 16))),
+    Game("solaris", "10 * decimal(ram[0x5e], ram[0x5d], ram[0x5c])", "low(ram[0x59])", over="ram[0x59] == 0"),
+    Game("space_invaders", "decimal(ram[0x66], ram[0x68])", "over ? 0 : ram[0x49]", over="ram[0x18] & 0x80 || ram[0x49] == 0", boot=RESET_LONGER),
+    Game(
+        "star_gunner",
+        "100 * (digit(low(ram[0x03])) + 10 * digit(low(ram[0x04])) + 100 * digit(low(ram[0x05]))"
+        " + 1000 * digit(low(ram[0x06])))",
+        "low(ram[0x07])",
+        over="ram[0x07] == 0",
+        boot=RESET_LONGER,
+    ),
+    Game("surround", "decimal(ram[0x77]) - decimal(ram[0x76])", "over ? 0 : 1", over="ram[0x76] == 0x10 || ram[0x77] == 0x10", controller="JOYSTICK_RIGHT", boot=RESET_LONGER),
+    Game("tennis", "ram[0x45] - ram[0x46] + ram[0x47] - ram[0x48]", over="ram[0x47] > 5 || ram[0x48] > 5", boot=RESET_LONGER),
+    Game("time_pilot", "100 * decimal(ram[0x0f], ram[0x0d])", "over ? 0 : (ram[0x0b] & 7) + 1", over="ram[0x20] != 0"),
+    Game("tutankham", "decimal(ram[0x1a], ram[0x1c])", "ram[0x1e] & 3", over="ram[0x1e] == 0", cartridge="CART_E0", boot=RESET_LONGER),
+    Game("up_n_down", "decimal(ram[0x00], ram[0x01], ram[0x02])", "over ? 0 : low(ram[0x06]) + 1", over="low(ram[0x06]) == 0", first_line=30, boot=_after(RESET, ("FIRE", 1))),
+    Game("venture", "100 * decimal(ram[0x47], ram[0x48])", "(ram[0x46] & 7) + 1"),
+    Game("video_pinball", "decimal(ram[0x34], ram[0x32], ram[0x30])", "over ? 0 : 4 + (ram[0x28] & 1) - (ram[0x19] & 7)", over="ram[0x2f] & 1", boot=RESET_LONGER),
+    Game("wizard_of_wor", "100 * decimal(ram[0x08] & 0x7f, ram[0x06])", "low(ram[0x0d])", controller="JOYSTICK_RIGHT"),
+    Game("yars_revenge", "decimal(ram[0x60], ram[0x61], ram[0x62])", "high(ram[0x1e])", boot=_after(WAIT, ("RESET", 4), *(("SELECT", 1), ("", 1)) * 7, ("RESET", 8), ("FIRE", 1))),
+    Game("zaxxon", "100 * decimal(ram[0x68], ram[0x69])", "ram[0x6a] & 7", boot=RESET_LONGER),
+)
