@@ -19,16 +19,22 @@ EVERYWHERE i32 digit(i32 value) { return value == 10 ? 0 : value; }
 // Digits as offsets of their pictures of eight bytes; a blank has an offset of its own.
 EVERYWHERE i32 digit_of_8(u32 offset) { return offset == 0x80 ? 0 : (i32)(offset >> 3); }
 
+EVERYWHERE i32 shown_digit(u32 offset) { return offset % 8 || offset > 72 ? 0 : (i32)(offset / 8); }
+
 EVERYWHERE i32 bits(u32 v) { return (i32)((v & 1) + (v >> 1 & 1) + (v >> 2 & 1)); }
 
 // A knockout counts as a hundred points.
 EVERYWHERE i32 points_of_boxing(u32 byte) { return byte == 0xc0 ? 100 : decimal(byte); }
 
-// Six installations and a gun, each gone when bit 7 of its byte is set.
-EVERYWHERE i32 lives_of_atlantis(const u8 *ram) {
-  i32 lives = 6;
-  for (i32 i = 0x54; i <= 0x5a; i++) lives -= ram[i] >> 7;
-  return lives;
+// Demon Attack shows its title where the score will be.
+EVERYWHERE bool shows_title(const u8 *ram) {
+  return ram[0x01] == 0xab && ram[0x03] == 0xcd && ram[0x05] == 0xea;
+}
+
+// Tennis: points count within a game of the set; a game that is won counts instead of them.
+EVERYWHERE i32 gain_of_tennis(i32 gain) {
+  i32 games = (gain + 512) >> 10;
+  return games ? games : gain;
 }
 
 }  // namespace atari2600
