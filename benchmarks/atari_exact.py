@@ -14,7 +14,6 @@ import random
 import sys
 from dataclasses import dataclass, field
 
-import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 
 from hadamard.envs.atari2600.emulators import Emulators
@@ -51,9 +50,12 @@ def compare(rom: str, frames: int, seeds: int) -> Comparison:
         ale = ALEInterface()
         ale.setFloat("repeat_action_probability", 0.0)
         ale.setInt("random_seed", seed)
-        ale.loadROM(roms.get_rom_path(rom))
+        path = roms.get_rom_path(rom)
+        if path is None:
+            raise ValueError(f"this ale-py has no ROM called {rom!r}")
+        ale.loadROM(path)
         actions = [int(action.value) for action in ale.getMinimalActionSet()]
-        ours = Emulators(rom, [seed], actions, np.zeros(256, dtype=np.uint8))
+        ours = Emulators(rom, [seed], actions)
         ale.reset_game()
         ours.new_game()
         choose, action = random.Random(seed), 0
@@ -94,7 +96,9 @@ def main() -> None:
             for part, n in result.differing.items()
         )
         note = f" refused: {refused[rom]}" if rom in refused else ""
-        print(f"| {rom}{note} | {result.frames} | {result.games} | {' | '.join(cells)} |", flush=True)
+        print(
+            f"| {rom}{note} | {result.frames} | {result.games} | {' | '.join(cells)} |", flush=True
+        )
         failed += not result.exact and rom not in refused
     sys.exit(f"{failed} games differ" if failed else 0)
 

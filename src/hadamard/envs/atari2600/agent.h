@@ -75,7 +75,7 @@ EVERYWHERE u32 draw_noops(Environment &env) { return random_word(env.seed, env.d
 // ------------------------------------------------------------------ frames
 
 // Play one frame; returns its reward.
-EVERYWHERE i32 play_frame(Environment &env, const Game &game, const Settings &settings, u32 input,
+OUTLINED i32 play_frame(Environment &env, const Game &game, const Settings &settings, u32 input,
                           u8 *screens) {
   if (env.over) return 0;
   run_frame(env.console, game, input, screens);
@@ -91,7 +91,7 @@ EVERYWHERE i32 play_frame(Environment &env, const Game &game, const Settings &se
 }
 
 // A new game, switched on as ALE does.
-EVERYWHERE void new_game(Environment &env, const Game &game, u8 *screens, Outcome &outcome) {
+OUTLINED void new_game(Environment &env, const Game &game, u8 *screens, Outcome &outcome) {
   if (env.length) {
     outcome.finished = 1;
     outcome.score = env.score;
@@ -164,7 +164,7 @@ struct Memory {
   u8 *ended;         // of the life or game that ended in the step
 };
 
-EVERYWHERE void observe(const Environment &env, const Memory &memory, bool alone, u8 *out) {
+OUTLINED void observe(const Environment &env, const Memory &memory, bool alone, u8 *out) {
   if (!out) return;
   View view;
   view.gray = memory.gray;
@@ -178,7 +178,7 @@ EVERYWHERE void observe(const Environment &env, const Memory &memory, bool alone
 // ------------------------------------------------------------------ steps
 
 // An action held for four frames or until the game ends, and what is then seen.
-EVERYWHERE i32 repeat(Environment &env, const Game &game, const Settings &settings, u32 input,
+OUTLINED i32 repeat(Environment &env, const Game &game, const Settings &settings, u32 input,
                       const Memory &memory, u8 *out) {
   i32 reward = 0, frame = 0;
   for (; frame < FRAME_SKIP && !env.over; frame++)
@@ -188,7 +188,7 @@ EVERYWHERE i32 repeat(Environment &env, const Game &game, const Settings &settin
   return reward;
 }
 
-EVERYWHERE void begin_life(Environment &env, const Game &game, const Settings &settings, bool is_new,
+OUTLINED void begin_life(Environment &env, const Game &game, const Settings &settings, bool is_new,
                            const Memory &memory, u8 *out, Outcome &outcome) {
   if (!is_new) {
     repeat(env, game, settings, 0, memory, out);
@@ -205,7 +205,7 @@ EVERYWHERE void begin_life(Environment &env, const Game &game, const Settings &s
   env.shown_lives = env.lives;
 }
 
-EVERYWHERE void begin_as_envpool(Environment &env, const Game &game, const Settings &settings,
+OUTLINED void begin_as_envpool(Environment &env, const Game &game, const Settings &settings,
                                  bool is_new, const Memory &memory, Outcome &outcome) {
   if (is_new) new_game(env, game, memory.screens, outcome);
   for (u32 left = draw_noops(env) + (game.fire < 0); left > 0; left--) {
@@ -217,7 +217,7 @@ EVERYWHERE void begin_as_envpool(Environment &env, const Game &game, const Setti
   env.shown_lives = env.lives;
 }
 
-EVERYWHERE void begin_as_cleanrl(Environment &env, const Game &game, const Settings &settings,
+OUTLINED void begin_as_cleanrl(Environment &env, const Game &game, const Settings &settings,
                                  bool is_new, const Memory &memory, Outcome &outcome) {
   begin_life(env, game, settings, is_new, memory, memory.observation, outcome);
   for (i32 action = 1; game.fire >= 0 && action <= 2; action++) {

@@ -38,6 +38,17 @@ ACTIONS = tuple(
 )
 FIRE = 1
 
+GRAYS = np.frombuffer(
+    bytes.fromhex(
+        "004a6f8eaac0d6ec405f7a94acc1d6e93f576e8396a7b8c73b556b8194a7b7c7"
+        "2c445a6e8092a1b0334a5f738495a4b2273f556b7d8f9fae16314960748899a9"
+        "1129405568798999203c556d8296a8ba28455f788da2b6c82b4a657f97adc1d4"
+        "2847627c93a9bdcf294a68849db5cbdf2f4f6b859db3c8dc2f4f6b859db3c8dc"
+    ),
+    dtype=np.uint8,
+).repeat(2)
+"""ALE's gray value of each color, which is an even number; read from its screens."""
+
 
 class CGame(ctypes.Structure):
     """The struct Game of ``console.h``."""
@@ -98,9 +109,7 @@ def entry(rom: str) -> Game:
 class Emulators:
     """A batch of one game on the host."""
 
-    def __init__(
-        self, rom: str, seeds: Sequence[int], actions: Sequence[int], gray: NDArray[np.uint8]
-    ) -> None:
+    def __init__(self, rom: str, seeds: Sequence[int], actions: Sequence[int]) -> None:
         from ale_py import roms
 
         self.library = host_library()
@@ -113,7 +122,7 @@ class Emulators:
         self._opcodes = np.zeros(256, dtype=np.uint32)
         self.library.atari2600_opcodes(_pointer(self._opcodes))
         self._ram, self._timers = power_on_values()
-        self._gray = gray
+        self._grays = GRAYS.copy()
         self.game = CGame(
             rom=_pointer(self._rom).value,
             opcodes=_pointer(self._opcodes).value,
@@ -173,7 +182,7 @@ class Emulators:
         )
 
     def _views(self) -> tuple[ctypes.c_void_p, ...]:
-        buffers = (self.screens, self._gray, self.observations, self.ended)
+        buffers = (self.screens, self._grays, self.observations, self.ended)
         return tuple(_pointer(buffer) for buffer in buffers)
 
     def new_game(self) -> None:

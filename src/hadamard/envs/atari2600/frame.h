@@ -64,7 +64,7 @@ EVERYWHERE void begin_frame(Console &console, const Game &game) {
 
 // Play one frame with an input. `screens`: two screens on which frames are drawn in turn (a short
 // frame leaves rows of the frame before last), or none.
-EVERYWHERE void run_frame(Console &console, const Game &game, u32 input, u8 *screens) {
+OUTLINED void run_frame(Console &console, const Game &game, u32 input, u8 *screens) {
   press(console, game, input);
   begin_frame(console, game);
   u8 *screen = screens ? screens + console.frame.page * SCREEN : (u8 *)0;
@@ -92,7 +92,7 @@ EVERYWHERE void power_on(Console &console, const Game &game, u8 timer) {
 }
 
 // Power on and press what starts the game.
-EVERYWHERE void boot(Console &console, const Game &game, u8 timer, u8 *screens) {
+OUTLINED void boot(Console &console, const Game &game, u8 timer, u8 *screens) {
   power_on(console, game, timer);
   for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].frames; i++)
     for (i32 frame = 0; frame < game.boot[i].frames; frame++)

@@ -63,9 +63,7 @@ def _reading(number: int, game: Game) -> str:
 
 def sources() -> dict[str, str]:
     """Return every file of the source by its name."""
-    files = sorted(
-        path for path in FOLDER.iterdir() if path.suffix in {".h", ".cpp", ".cu"}
-    )
+    files = sorted(path for path in FOLDER.iterdir() if path.suffix in {".h", ".cpp", ".cu"})
     return {**{path.name: path.read_text() for path in files}, "table.h": table_header()}
 
 
