@@ -37,15 +37,6 @@ GAMES = (
     *("asterix", "beam_rider", "breakout", "ms_pacman"),
     *("qbert", "seaquest", "space_invaders", "video_pinball"),
 )
-    "asterix",
-    "beam_rider",
-    "breakout",
-    "ms_pacman",
-    "qbert",
-    "seaquest",
-    "space_invaders",
-    "video_pinball",
-]
 COUNTS = (128, 1024, 4096, 16384)
 
 LAUNCHERS = """
