@@ -289,9 +289,8 @@ TABLE = (
     ),
     Game(
         "private_eye",
-        refused="the end of its time is not read",
-        score="decimal(ram[0x48], ram[0x49], ram[0x4a])",
-        over="0",
+        "decimal(ram[0x48], ram[0x49], ram[0x4a])",
+        over="ram[0x42] > 1",
         boot=_after(RESET_LONGER, ("UP", 1)),
     ),
     Game(
