@@ -22,7 +22,7 @@ from hadamard.envs.common import environment_seeds
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the source is compiled with g++, which is not here"
 )
-SHORT = ("breakout", "beam_rider", "ms_pacman", "montezuma_revenge", "robotank", "tennis")
+SHORT = ("breakout", "beam_rider", "ms_pacman", "montezuma_revenge", "robotank", "surround", "tennis")
 
 
 def ale_of(rom: str) -> ALEInterface:
@@ -39,6 +39,11 @@ def actions_of(ale: ALEInterface) -> list[int]:
 
 def test_the_table_has_the_suites_games() -> None:
     assert [game.rom for game in TABLE] == [atari.rom(task) for task in atari.tasks()]
+
+
+def test_what_is_refused_says_why() -> None:
+    refused = {game.rom: game.refused for game in TABLE if game.refused}
+    assert set(refused) == {"double_dunk", "name_this_game"}
 
 
 @needs_compiler
