@@ -22,7 +22,15 @@ from hadamard.envs.common import environment_seeds
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the source is compiled with g++, which is not here"
 )
-SHORT = ("breakout", "beam_rider", "ms_pacman", "montezuma_revenge", "robotank", "surround", "tennis")
+SHORT = (
+    "breakout",
+    "beam_rider",
+    "ms_pacman",
+    "montezuma_revenge",
+    "robotank",
+    "surround",
+    "tennis",
+)
 
 
 def ale_of(rom: str) -> ALEInterface:
