@@ -51,7 +51,7 @@ def test_the_table_has_the_suites_games() -> None:
 
 def test_what_is_refused_says_why() -> None:
     refused = {game.rom: game.refused for game in TABLE if game.refused}
-    assert set(refused) == {"double_dunk", "name_this_game", "phoenix"}
+    assert set(refused) == {"double_dunk", "name_this_game"}
 
 
 @needs_compiler

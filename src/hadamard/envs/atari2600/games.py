@@ -272,7 +272,6 @@ TABLE = (
         "100 * decimal(ram[0x49], ram[0x48]) + 10 * high(ram[0x47])",
         "over ? 0 : ram[0x4b] & 7",
         over="ram[0x4c] == 0x80",
-        refused="a missile that is strobed while it is shown differs by a pixel",
     ),
     Game(
         "pitfall",

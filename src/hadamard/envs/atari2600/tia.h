@@ -82,6 +82,7 @@ EVERYWHERE i32 write_delay(const Tia &tia, u32 reg, i32 clock) {
       // Two clocks to settle, then it shows from the next playfield pixel, every four clocks.
       return 2 + (-(clock + 2) & 3);
     case NUSIZ0: case NUSIZ1: return 8;
+    case RESM0: case RESM1: return 8;  // until then the old place is drawn
     case GRP0: case GRP1: case REFP0: case REFP1: return 1;
     case RESP0: case RESP1: {
       // A copy that is being drawn is finished.
