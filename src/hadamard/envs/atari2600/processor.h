@@ -90,7 +90,7 @@ EVERYWHERE void add(Processor &cpu, u8 operand) {
     i32 sum = from_decimal(before) + from_decimal(operand) + cpu.carry;
     cpu.a = to_decimal(sum);
     cpu.carry = sum > 99;
-    // Seen on ALE: overflow compares the decimal result with both numbers.
+    // Overflow compares the decimal result with both numbers, as in binary.
     cpu.overflow = ((before ^ cpu.a) & (operand ^ cpu.a)) >> 7;
   } else {
     u32 sum = (u32)before + operand + cpu.carry;

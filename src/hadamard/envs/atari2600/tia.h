@@ -143,7 +143,7 @@ EVERYWHERE void strobe_player(Player &player, i32 clock) {
 
 // Missiles and the ball. Of the strobes that follow an HMOVE, ALE places a few apart from the rule.
 // These are all of them: seen with a program of our own that tries every HMOVE in cycles -3 to 30,
-// every strobe 3 to 30 cycles later and several motions (which make no difference).
+// every strobe 3 or 5 to 30 cycles later and eight motions (which make no difference).
 EVERYWHERE u8 strobe_after_hmove(const Tia &tia, u32 reg, i32 clock) {
   i32 cycle = line_cycle(clock), since = (clock - tia.hmove_clock) / CLOCKS_PER_CYCLE;
   i32 hmove = cycle - since;
