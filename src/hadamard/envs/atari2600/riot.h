@@ -1,0 +1,52 @@
+// The 6532 RIOT: the interval timer, the joysticks' port and the console's switches.
+#pragma once
+#include "console.h"
+
+namespace atari2600 {
+
+// The timer loses one at once and then one for each interval. Past zero it loses one for each
+// cycle; the first read after that puts it back to its interval.
+EVERYWHERE u8 read_timer(Riot &riot, u32 cycle) {
+  u32 elapsed = cycle - 1 - riot.timer_cycle, span = (u32)riot.timer << riot.shift;
+  if (elapsed < span) return (u8)(riot.timer - 1 - (elapsed >> riot.shift));
+  u32 past = elapsed - span;
+  if (!riot.slipped && past) riot.slipped = past + 1;
+  if (riot.slipped) return (u8)(riot.timer - (elapsed >> riot.shift) - riot.slipped);
+  return 0xff;
+}
+
+EVERYWHERE u8 read_timer_flag(const Riot &riot, u32 cycle) {
+  u32 elapsed = cycle - 1 - riot.timer_cycle, span = (u32)riot.timer << riot.shift;
+  return elapsed >= span && !riot.slipped ? 0x80 : 0;
+}
+
+EVERYWHERE u8 read_riot(Console &console, u32 address) {
+  Riot &riot = console.riot;
+  if (address & 4)
+    return address & 1 ? read_timer_flag(riot, console.cpu.cycle)
+                       : read_timer(riot, console.cpu.cycle);
+  switch (address & 3) {
+    case 0:  // SWCHA: pins set as outputs show what was written
+      return (console.controls.port_a & ~riot.port_a_direction) |
+             (riot.port_a & riot.port_a_direction);
+    case 1: return riot.port_a_direction;
+    case 2: return console.controls.switches;
+    default: return 0;
+  }
+}
+
+EVERYWHERE void write_riot(Console &console, u32 address, u8 value) {
+  Riot &riot = console.riot;
+  if ((address & 0x14) == 0x14) {  // TIM1T, TIM8T, TIM64T, T1024T
+    u32 interval = address & 3;
+    riot.timer = value;
+    riot.shift = interval == 3 ? 10 : (u8)(3 * interval);
+    riot.timer_cycle = console.cpu.cycle;
+    riot.slipped = 0;
+  } else if (!(address & 4)) {
+    if ((address & 3) == 0) riot.port_a = value;
+    if ((address & 3) == 1) riot.port_a_direction = value;
+  }
+}
+
+}  // namespace atari2600

@@ -1,0 +1,99 @@
+"""The C++ source with the table of games in it, and its library for the host."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hadamard.envs.atari2600.games import TABLE, Game
+
+FOLDER = Path(__file__).parent
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+def table_header() -> str:
+    """Return the readings of the table of games as C++ source."""
+    readings = "".join(_reading(number, game) for number, game in enumerate(TABLE))
+    rewards = "".join(
+        f"    case {number}: return {game.reward};\n"
+        for number, game in enumerate(TABLE)
+        if game.reward != "gain"
+    )
+    return f"""// Generated from games.py.
+#pragma once
+#include "agent.h"
+
+namespace atari2600 {{
+
+EVERYWHERE Reading read_game(i32 number, const u8 *ram, u8 remembered) {{
+  i32 score = 0, lives = 0;
+  bool over = false;
+  i32 remember = 0;
+  switch (number) {{
+{readings}  }}
+  Reading reading = {{score, lives, over, (u8)remember}};
+  (void)remembered;
+  return reading;
+}}
+
+EVERYWHERE i32 reward_of(i32 number, i32 gain) {{
+  switch (number) {{
+{rewards}    default: return gain;
+  }}
+}}
+
+}}  // namespace atari2600
+"""
+
+
+def _reading(number: int, game: Game) -> str:
+    lives, over = f"      lives = {game.lives};\n", f"      over = {game.over};\n"
+    if "over" in game.lives:
+        lives, over = over, lives
+    return (
+        f"    case {number}:  // {game.rom}\n      score = {game.score};\n{lives}{over}"
+        f"      remember = {game.remember};\n      break;\n"
+    )
+
+
+def sources() -> dict[str, str]:
+    """Return every file of the source by its name."""
+    files = sorted(path for path in FOLDER.iterdir() if path.suffix in {".h", ".cpp", ".cu"})
+    return {**{path.name: path.read_text() for path in files}, "table.h": table_header()}
+
+
+def write_sources(folder: Path) -> None:
+    """Write the whole source into a folder."""
+    for name, text in sources().items():
+        (folder / name).write_text(text)
+
+
+def cache_folder() -> Path:
+    """Return where compiled libraries are kept."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "hadamard" / "atari2600"
+
+
+def host_library() -> ctypes.CDLL:
+    """Compile the source with g++, unless that was done before, and load it."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise RuntimeError("the Atari 2600 source needs g++ on this machine, which has none")
+    text = "".join(sources().values()) + " ".join(FLAGS)
+    library = cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
+    if not library.is_file():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as name:
+            folder = Path(name)
+            write_sources(folder)
+            command = [compiler, *FLAGS, str(folder / "host.cpp"), "-o", str(folder / "built.so")]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"g++ refused the Atari 2600 source:\n{done.stderr}")
+            (folder / "built.so").replace(library)
+    return ctypes.CDLL(str(library))
