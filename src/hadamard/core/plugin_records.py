@@ -27,9 +27,10 @@ _SHORT = 12
 
 def used(algorithm: str, spec: Mapping[str, Any]) -> dict[str, Plugin]:
     """Return the plugins that a run with these settings is trained with; none is imported."""
-    net = spec.get("net") or {}
+    net = spec.get("net")
+    layer = str(net.get("layer")) if isinstance(net, Mapping) else ""  # refused by its reader
     suite = plugins.name_of(SUITES, str(spec.get("env")).partition("/")[0])
-    names = [(ALGORITHMS, algorithm), (SUITES, suite), (LAYERS, str(net.get("layer")))]
+    names = [(ALGORITHMS, algorithm), (SUITES, suite), (LAYERS, layer)]
     names += [(REMEDIES, name) for name in remedies.chosen(str(spec.get("remedy") or "none"))]
     return {
         plugins.key_of(package, name): plugins.called(package, name)[0]
