@@ -22,7 +22,7 @@ from hadamard.core import settings as setting_names
 from hadamard.core.config import RunSpec
 from hadamard.core.identity import without_unused
 from hadamard.core.random import child_seed
-from hadamard.core.run import Run
+from hadamard.core.run import Run, RunError
 from hadamard.core.types import Agent, Envs, EnvSpec
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import read_run
@@ -333,7 +333,10 @@ def record_video(
     path = film.default_output(folder) if output is None else Path(output)
     film.check_output(path)
     _, _, spec = start.open_run(str(folder))
-    envs.prepare_to_draw(spec.env)
+    try:
+        envs.prepare_to_draw(spec.env)
+    except ValueError as error:
+        raise RunError(f"{folder}/config.json: {error}") from None
     loaded = load_agent(folder, step=step, device=device)
     environment = _environments(loaded, child_seed(seed, 22), 1, workers=0)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,7 +41,9 @@ def test_the_suites_games_are_made_with_its_rules() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_description_is_that_of_the_suites_other_games(task: str) -> None:
     pytest.importorskip("minatar")
-    assert make(task, 0, 1).spec == minatar.make(task, 0, 1).spec
+    ours, theirs = make(task, 0, 1).spec, minatar.make(task, 0, 1).spec
+    assert (ours.on_device, theirs.on_device) == (True, False)
+    assert replace(ours, on_device=False) == theirs
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -11,7 +11,7 @@ import tyro
 
 from hadamard import envs
 from hadamard.cli.common import UserError, parse, with_fields
-from hadamard.cli.train import spec_from
+from hadamard.cli.train import settings_of_file, spec_from
 from hadamard.core import discover, settings
 from hadamard.core.config import RunSpec, flattened, overridden
 from hadamard.core.identity import VARIANTS, parts, variant
@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
     own, axes = _without_axes(words[:cut])
     request = parse(_with_variants(), own, "hadamard sweep")
     variants = {name: variant(name) for name in request.variants.split(",")}
-    file = settings.read(request.config) if request.config else settings.ConfigFile(None, {})
+    file = settings_of_file(request.config) if request.config else settings.ConfigFile(None, {})
     environments = str(request.envs or file.settings.get("env", "minatar/breakout")).split(",")
     _refuse_conflicts(flags, variants, file.settings, axes)
     if request.config:

@@ -102,7 +102,15 @@ def _config_file(words: Sequence[str]) -> settings.ConfigFile:
     if sum(word.partition("=")[0] == "--config" for word in words) > 1:
         raise UserError("--config is given twice: put all settings into one file")
     path = value_of("--config", words)
-    return settings.read(path) if path else settings.ConfigFile(None, {})
+    return settings_of_file(path) if path is not None else settings.ConfigFile(None, {})
+
+
+def settings_of_file(path: str | Path) -> settings.ConfigFile:
+    """Read the file after --config."""
+    try:
+        return settings.read(path)
+    except ValueError as error:
+        raise UserError(f"--config: {error}") from None
 
 
 def default_with_file(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
@@ -214,11 +222,12 @@ def _run_training(
             return INTERRUPTED
         summaries = finished
     for name, summary in zip(names, summaries, strict=True):
-        score, greedy = summary["score"], summary["greedy_score"]
+        score, greedy, seconds = map(summary.get, ("score", "greedy_score", "seconds"))
         result = "no episode ended" if score is None else f"score {score:.2f} (last 100 episodes)"
         result += "" if greedy is None else f", greedy {greedy:.2f}"
         run = f"{name}: " if len(names) > 1 else ""
-        print(f"{run}done: {summary['steps']:,} steps, {result}, {duration(summary['seconds'])}")
+        result += "" if seconds is None else f", {duration(seconds)}"
+        print(f"{run}done: {summary['steps']:,} steps, {result}")
     return 0
 
 

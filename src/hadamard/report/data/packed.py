@@ -18,6 +18,7 @@ from typing import Any
 from hadamard.core import renamed
 from hadamard.core.files import sync_folder
 from hadamard.core.run import Run, RunError
+from hadamard.core.typed import shortened
 from hadamard.report.data.densities import thinned_densities
 from hadamard.report.data.thin import Record, thinned
 
@@ -89,8 +90,8 @@ def unpacked(data: bytes, path: Path) -> Record:
     if not isinstance(schema, int) or isinstance(schema, bool) or not 1 <= schema <= SCHEMA:
         newer = isinstance(schema, int) and schema > SCHEMA
         raise RunError(
-            f"{path} is a packed run of schema {schema!r}, and this version reads 1 to {SCHEMA}: "
-            + ("update hadamard, or leave the file out" if newer else remedy)
+            f"{path} is a packed run of schema {shortened(schema)}, and this version reads 1 to "
+            f"{SCHEMA}: " + ("update hadamard, or leave the file out" if newer else remedy)
         )
     if not decompressor.eof:
         raise RunError(f"{path} is cut off: {remedy}")
