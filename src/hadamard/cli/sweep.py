@@ -29,6 +29,7 @@ class _Sweep:
 
     Finished runs are skipped, interrupted ones resumed, failed ones tried again. Options after a
     lone -- go to every run: hadamard sweep dqn --seeds 3 -- --train.steps 200000
+
     Before it a setting may have several values, each of which is tried with every variant:
     hadamard sweep dqn --algo.learning-rate 1e-3,3e-4 --algo.batch-size 32,64
     """
