@@ -33,6 +33,9 @@ CASES = (
     "ppo:ReLU:32",
 )
 
+PEER_STEPS = 24_000_000
+"""Of all seeds of purejaxql together: ten seconds and more of training."""
+
 
 class Case(NamedTuple):
     """What one process measures."""
@@ -77,6 +80,7 @@ class Peer:
         game = env.partition("/")[2].replace("_", " ").title().replace(" ", "")
         script = Path(__file__).with_name("purejaxql.py")
         words = [sys.executable, script, checkout, "--seeds", seeds, "--game", game, "--wait"]
+        words += ["--steps", PEER_STEPS // seeds]
         self.process = subprocess.Popen(
             list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
