@@ -3,8 +3,7 @@
 ``torch.optim.Adam``, ``on_sphere`` and ``torch._foreach_lerp_`` would read and write the weights
 three times. Here one GPU kernel is launched for all tensors. Each program loads some columns of a
 weight (a column is the weights of one output, which are normalized together) and keeps them in
-registers for all three operations. Of tall weights it keeps the first rows and reads the others
-again, from the cache: narrower columns would fit, but waste part of every access to memory.
+registers for all three operations.
 """
 
 # Kernels are written in Triton's own language, which has no types.
@@ -34,20 +33,18 @@ class Tiling(NamedTuple):
     per_read: int = 8
     """Weights that a thread reads at once."""
     registers: int = 32
-    """Weights that a thread holds in registers, at most; it reads the others twice."""
+    """Weights that a thread holds in registers, at most."""
     preloaded: int = 16
     """Weights of a thread whose targets are loaded before the column sums."""
     columns: int = 32
     """Columns of a program, at most."""
     programs: int = 264
-    """No program takes more than its share of so many, if it has more than ``SECTOR`` columns."""
+    """With fewer programs than this, each takes fewer columns, down to 8 (one memory sector)."""
     tensors: int = 32
     """Tensors in a launch, at most: the kernel contains code for each."""
 
 
 TILING = Tiling()
-SECTOR = 8
-"""Columns that fill the smallest access to memory."""
 
 
 @triton.jit
@@ -61,7 +58,7 @@ def _columns(
     gradient, first, second, weight, target, rate, count, block,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, COPIES: tl.constexpr,
     PROJECT: tl.constexpr, AVERAGE: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, HELD: tl.constexpr, AHEAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
     EPS: tl.constexpr, TAU: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
@@ -95,10 +92,7 @@ def _columns(
         tl.store(first + at, m, mask=inside, eviction_policy="evict_first")
         tl.store(second + at, v, mask=inside, eviction_policy="evict_first")
         squares += w * w
-        if i < HELD:
-            moved = moved + (w,)  # noqa: RUF005 (Triton has no unpacking)
-        else:
-            tl.store(weight + at, w, mask=inside)
+        moved = moved + (w,)  # noqa: RUF005 (Triton has no unpacking)
 
     # Load targets before the sum, at which all threads wait, as far as registers suffice.
     old = ()
@@ -115,7 +109,7 @@ def _columns(
     for i in tl.static_range(parts):
         at = (i * ROWS + row) * WIDTH + column
         inside = (i * ROWS + row < HEIGHT) & (column < WIDTH)
-        w = moved[i] if i < HELD else tl.load(weight + at, mask=inside, other=0.0)
+        w = moved[i]
         if PROJECT:
             w *= factor
         tl.store(weight + at, w, mask=inside)
@@ -132,9 +126,9 @@ def _columns(
 def _step_kernel(
     gradients, first, second, weights, targets, rate, count,
     SHAPES: tl.constexpr, TILES: tl.constexpr, STARTS: tl.constexpr, PROJECT: tl.constexpr,
-    AVERAGE: tl.constexpr, HELD: tl.constexpr, AHEAD: tl.constexpr, BETA1: tl.constexpr,
-    BETA2: tl.constexpr, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr,
-    TAU: tl.constexpr, SMALLEST: tl.constexpr,
+    AVERAGE: tl.constexpr, AHEAD: tl.constexpr, BETA1: tl.constexpr, BETA2: tl.constexpr,
+    LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr, EPS: tl.constexpr, TAU: tl.constexpr,
+    SMALLEST: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     for i in tl.static_range(len(weights)):
@@ -144,7 +138,7 @@ def _step_kernel(
                 rate, count, program - STARTS[i],
                 SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], PROJECT[i], AVERAGE,
                 TILES[i][0], TILES[i][1],
-                HELD, AHEAD, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPS, TAU, SMALLEST,
+                AHEAD, BETA1, BETA2, LOG_BETA1, LOG_BETA2, EPS, TAU, SMALLEST,
             )  # fmt: skip
 
 
@@ -158,25 +152,30 @@ def _matrices(shape: Sequence[int], project: bool, runs: int) -> tuple[int, int,
     return math.prod(shape[:-2]), shape[-2], shape[-1]
 
 
+def _tile(height: int, width: int, columns: int, tiling: Tiling) -> tuple[int, int]:
+    """Return the rows and columns that a program reads at once."""
+    elements = 32 * tiling.warps * tiling.per_read
+    columns = min(columns if height > 1 else elements, triton.next_power_of_2(width))
+    while True:
+        rows = min(max(1, elements // columns), triton.next_power_of_2(height))
+        if columns == 1 or height * columns <= tiling.registers * 32 * tiling.warps:
+            return rows, columns
+        columns //= 2
+
+
 def plan(
     shapes: Sequence[tuple[int, int, int]], tiling: Tiling
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Return each tensor's tile and first program; the last entry is the number of programs.
-
-    A tile is the rows and columns that a program reads at once.
-    """
-    largest = sum(math.prod(shape) for shape in shapes) // tiling.programs
-    elements = 32 * tiling.warps * tiling.per_read
-    tiles, starts = [], [0]
-    for copies, height, width in shapes:
-        columns = tiling.columns if height > 1 else elements
-        while columns > SECTOR and height * columns > max(largest, elements):
-            columns //= 2
-        columns = min(columns, triton.next_power_of_2(width))
-        rows = min(max(1, elements // columns), triton.next_power_of_2(height))
-        tiles.append((rows, columns))
-        starts.append(starts[-1] + copies * triton.cdiv(width, columns))
-    return tiles, starts
+    """Return each tensor's tile and first program; the last entry is the number of programs."""
+    columns = tiling.columns
+    while True:
+        tiles = [_tile(height, width, columns, tiling) for _, height, width in shapes]
+        starts = [0]
+        for (copies, _, width), (_, tile_width) in zip(shapes, tiles, strict=True):
+            starts.append(starts[-1] + copies * triton.cdiv(width, tile_width))
+        if columns <= 8 or starts[-1] >= tiling.programs:
+            return tiles, starts
+        columns //= 2
 
 
 def constants(
@@ -198,7 +197,6 @@ def constants(
         "STARTS": tuple(starts),
         "PROJECT": tuple(project),
         "AVERAGE": average,
-        "HELD": tiling.registers // tiling.per_read,
         "AHEAD": tiling.preloaded // tiling.per_read,
         "BETA1": betas[0],
         "BETA2": betas[1],
