@@ -12,7 +12,8 @@ import torch
 
 import hadamard
 from hadamard.core import checkpoint, files, record
-from hadamard.core.run import InUse, Run, RunError
+from hadamard.core.lock import InUse
+from hadamard.core.run import Run, RunError
 from hadamard.report.data.runs import gather
 from hadamard.training import film, filming
 from tests.support.commands import Command

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core import plugins
+from hadamard.core.lock import holder
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
 from hadamard.experiments.sweep.queue import thread_variables
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor, log_tail
 from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
 from hadamard.experiments.sweep.view import JobStatus, live_view
@@ -234,4 +235,4 @@ class RayTasks:
 
 
 def _is_training(path: Path) -> bool:
-    return training_process(path) is not None
+    return holder(path) is not None
