@@ -111,7 +111,7 @@ def _explain(error: Exception) -> int:
     from hadamard.envs.common import EnvironmentFailure
     from hadamard.training.fit import GpuFailure
     from hadamard.training.memory import OutOfMemory, is_out_of_memory
-    from hadamard.training.trainer import Diverged
+    from hadamard.training.outcomes import Diverged
 
     if isinstance(error, CheckpointError):
         return _fail(str(error))

@@ -139,7 +139,7 @@ class Part:
             return None
         from hadamard.envs.common import EnvironmentFailure
         from hadamard.training.memory import OutOfMemory
-        from hadamard.training.trainer import Interrupted
+        from hadamard.training.outcomes import Interrupted
 
         try:
             self._fit(_that_fit(runs))
@@ -161,8 +161,8 @@ class Part:
         """Train the runs, and note how each of them ended."""
         from hadamard.core.checkpoint import CheckpointError
         from hadamard.training import fit, memory
+        from hadamard.training.outcomes import Diverged, Interrupted
         from hadamard.training.progress import SharedProgress, make_progress
-        from hadamard.training.trainer import Diverged, Interrupted
 
         # Another attempt would end the same way. Settings are wrong only before a run has started.
         permanent: tuple[type[Exception], ...] = (RunError, CheckpointError, Diverged)
