@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hadamard.cli import output
-from hadamard.cli.common import WRONG, UserError, plugins_and_rest, with_modules_named
+from hadamard.cli.common import WRONG, Named, UserError, allow_modules, named_and_rest
 from hadamard.core import plugins, renamed, stopping
 from hadamard.core.files import RunError
 from hadamard.text import unknown
@@ -79,9 +79,11 @@ def _run(words: Sequence[str]) -> int:
     if importlib.util.find_spec("tyro") is None:
         return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
     try:
-        rest = renamed.words(command, with_modules_named(words[1:]))
-        files, rest = plugins_and_rest(rest) if command not in _WITHOUT_PLUGINS else ([], rest)
-        with plugins.named(files):
+        named, rest = Named([], []), renamed.words(command, words[1:])
+        if command not in _WITHOUT_PLUGINS:
+            named, rest = named_and_rest(rest)
+        allow_modules(named.modules)
+        with plugins.named(named.files):
             code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
             return code
     except (UserError, ValueError, ImportError, OSError, RuntimeError, MemoryError) as error:
@@ -141,7 +143,7 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "hadamard COMMAND --help explains a command's options. Every command also takes",
-            "--import MODULE, a module of yours that registers environments (gym/MODULE:ID).",
+            "hadamard COMMAND --help explains a command's options. Most take --plugin: a file of yours",
+            "with an algorithm, a suite, a layer or a remedy, or a module with tasks for Gymnasium.",
         ]
     )
