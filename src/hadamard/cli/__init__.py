@@ -143,7 +143,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "hadamard COMMAND --help explains a command's options. Most take --plugin: a file of yours",
-            "with an algorithm, a suite, a layer or a remedy, or a module with tasks for Gymnasium.",
+            "hadamard COMMAND --help explains a command's options. Most take --plugin: a file",
+            "with an algorithm, a suite, a layer or a remedy of yours, or a module with tasks for",
+            "Gymnasium.",
         ]
     )

@@ -134,9 +134,8 @@ def takes_no_words(words: Sequence[str], prog: str, summary: str) -> bool:
         return True
     if words[0] not in ("-h", "--help"):
         raise UserError(f"`{prog}` takes no options but --plugin, got {words[0]!r}")
-    print(
-        f"usage: {prog} [--plugin FILE|MODULE]\n\n{summary}\n\n--plugin FILE|MODULE\n  {PLUGIN_HELP}"
-    )
+    option = "--plugin FILE|MODULE"
+    print(f"usage: {prog} [{option}]\n\n{summary}\n\n{option}\n  {PLUGIN_HELP}")
     return False
 
 
