@@ -14,7 +14,7 @@ from hadamard.cli import output
 from hadamard.cli.common import WRONG, Named, UserError, allow_modules, named_and_rest
 from hadamard.core import plugins, renamed, stopping
 from hadamard.core.files import RunError
-from hadamard.text import unknown
+from hadamard.text import install, unknown
 
 _COMMANDS = {
     "train": "train an agent, or resume a run: hadamard train ALGORITHM ... | --resume RUN",
@@ -76,9 +76,14 @@ def _run(words: Sequence[str]) -> int:
     command = renamed.command(words[0])
     if command not in _COMMANDS:
         return _fail(unknown("command", command, _COMMANDS))
-    if importlib.util.find_spec("tyro") is None:
-        return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
+    core_alone = importlib.util.find_spec("tyro") is None
+    if core_alone and command != "report":
+        return _fail(f"`hadamard {command}` needs more packages: {install('train')}")
     try:
+        if core_alone:
+            from hadamard.cli import text_report
+
+            return text_report.main(words[1:])
         named, rest = Named([], []), renamed.words(command, words[1:])
         if command not in _WITHOUT_PLUGINS:
             named, rest = named_and_rest(rest)

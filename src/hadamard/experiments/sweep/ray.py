@@ -31,6 +31,7 @@ from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor, log_tail
 from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
 from hadamard.experiments.sweep.view import JobStatus, live_view
+from hadamard.text import install
 
 SAVING_SECONDS = 60.0
 """Seconds in which a stopped run must save."""
@@ -61,7 +62,7 @@ def connect(options: Options) -> None:
     try:
         import ray
     except ImportError:
-        raise ImportError("--launcher ray needs Ray: pip install 'hadamard-rl[sweep]'") from None
+        raise ImportError(f"--launcher ray needs Ray: {install('sweep')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = options.address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
