@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from hadamard.cli import output
 from hadamard.cli.common import WRONG, Named, UserError, allow_modules, named_and_rest
-from hadamard.core import plugins, renamed, stopping
+from hadamard.core import lock, plugins, renamed, stopping
 from hadamard.core.files import RunError
 from hadamard.text import install, unknown
 
@@ -33,6 +33,8 @@ _COMMANDS = {
 }
 
 
+_TRAINING = ("train", "demo", "sweep", "reproduce", "bench")
+"""Commands that train, which not every operating system can."""
 _WITHOUT_PLUGINS = ("pack", "assets", "reproduce")
 """Commands that build nothing, or nothing but what the paper names."""
 
@@ -87,6 +89,8 @@ def _run(words: Sequence[str]) -> int:
         named, rest = Named([], []), renamed.words(command, words[1:])
         if command not in _WITHOUT_PLUGINS:
             named, rest = named_and_rest(rest)
+        if command in _TRAINING and not {"-h", "--help"} & set(rest):
+            lock.require_supported()
         allow_modules(named.modules)
         with plugins.named(named.files):
             code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
