@@ -13,6 +13,7 @@ from typing import Any, Self
 from torch import nn
 
 from hadamard.health.diagnosis import Diagnosis, diagnose
+from hadamard.text import install
 
 
 class Monitor:
@@ -130,7 +131,5 @@ def _tensorboard_writer(target: Any) -> tuple[Any, bool]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError(
-            "TensorBoard is not installed: pip install 'hadamard-rl[report]'"
-        ) from error
+        raise ImportError(f"TensorBoard is not installed: {install('report')}") from error
     return SummaryWriter(os.fspath(target)), True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hadamard.core.config import TrainSpec
 from hadamard.core.random import child_seed
+from hadamard.core.run import Run
 from hadamard.core.types import State
 from hadamard.health import Diagnosis, diagnose, diagnose_together
 from hadamard.nets.hidden import Hidden, Representation
@@ -96,6 +97,19 @@ def _noise(obs: Tensor, seed: int, step: int) -> torch.Generator:
 def _in_order(diagnosis: Diagnosis, layers: list[str]) -> Diagnosis:
     """Put layers into the order of the network's modules, which need not be the order they run."""
     return dataclasses.replace(diagnosis, layers=tuple(diagnosis[name] for name in layers))
+
+
+def write(run: Run, step: int, diagnosis: Diagnosis, *, densities: bool) -> None:
+    """Write a diagnosis to a run's streams, with the densities of neurons if asked for."""
+    run.write("health", {"step": step, **health_row(diagnosis)})
+    if densities:
+        run.write("kde", {"step": step, **kde_row(diagnosis)})
+
+
+def scalars(diagnosis: Diagnosis) -> Iterator[dict[str, Any]]:
+    """Yield each layer's measures by the names that trackers show."""
+    for layer in diagnosis:
+        yield {f"health/{layer.name}/{key}": value for key, value in layer.to_dict().items()}
 
 
 def health_row(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,6 +128,14 @@ class Setup:
                 "actions in one call: leave the option out"
             )
         return None
+
+    def title(self, path: Path) -> str:
+        """Return what the progress display says of a run in a folder."""
+        spec, net = self.spec, self.spec.net
+        return (
+            f"{self.algorithm} on {spec.env}: {net.layer}, {net.activation}, "
+            f"seed {spec.seed}, {self.device} -> {path}"
+        )
 
     def close(self) -> None:
         """Close all environments."""
