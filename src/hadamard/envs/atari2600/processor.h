@@ -2,11 +2,24 @@
 // first. That, and the values on the data bus, are ALE's timing.
 #pragma once
 #include "cartridge.h"
-#include "opcodes.h"
+#include "recording.h"
 #include "riot.h"
-#include "tia.h"
 
 namespace atari2600 {
+
+// A console that is running, with what every instruction needs at hand.
+struct Machine {
+  Processor cpu;
+  const u32 *program;
+  const u8 *rom;
+  i32 cartridge;
+  u32 first_cycle;  // of the frame
+  i32 instructions;  // left
+  bool stopped;
+  Console &console;
+  const Game &game;
+  Recording &recording;
+};
 
 // ------------------------------------------------------------------ memory
 
@@ -14,53 +27,88 @@ EVERYWHERE bool is_cartridge(u32 address) { return address & 0x1000; }
 EVERYWHERE bool is_tia(u32 address) { return !(address & 0x1080); }
 EVERYWHERE bool is_riot(u32 address) { return (address & 0x1280) == 0x0280; }
 
+EVERYWHERE i32 frame_clock(const Machine &m) {
+  return CLOCKS_PER_CYCLE * (i32)(m.cpu.cycle - m.first_cycle);
+}
+
+EVERYWHERE u8 read_cartridge(Machine &m, u32 address) {
+  touch_cartridge(m.cpu.slices, m.cartridge, address);
+  return m.rom[place_in_rom(m.cpu.slices, m.cartridge, address)];
+}
+
 // A byte of the program, which may switch banks but is never in the TIA or the RIOT.
-EVERYWHERE u8 fetch(Console &console, const Game &game, u32 address) {
-  if (is_cartridge(address)) {
-    touch_cartridge(console, game, address);
-    return cartridge_byte(console, game, address);
-  }
-  return (address & 0x280) == 0x80 ? console.ram[address & 127] : 0;
+EVERYWHERE u8 fetch(Machine &m, u32 address) {
+  if (is_cartridge(address)) return read_cartridge(m, address);
+  return (address & 0x280) == 0x80 ? m.console.ram[address & 127] : 0;
 }
 
-EVERYWHERE u8 read(Console &console, const Game &game, u32 address) {
-  if (is_cartridge(address)) {
-    touch_cartridge(console, game, address);
-    return cartridge_byte(console, game, address);
-  }
-  if (is_tia(address)) return read_tia(console, address);
-  if (is_riot(address)) return read_riot(console, address);
-  return console.ram[address & 127];
-}
-
-// Writes to the TIA expect the line to be drawn up to where the write shows.
-EVERYWHERE void write(Console &console, const Game &game, u32 address, u8 value) {
-  if (is_cartridge(address)) {
-    touch_cartridge(console, game, address);
-  } else if (is_tia(address)) {
-    u32 reg = address & 0x3f;
-    write_beam(console.tia, game, reg, value, frame_clock(console));
-    write_timing(console, reg, value);
-  } else if (is_riot(address)) {
-    write_riot(console, address, value);
-  } else {
-    console.ram[address & 127] = value;
-  }
+EVERYWHERE u8 read(Machine &m, u32 address) {
+  if (is_cartridge(address)) return read_cartridge(m, address);
+  if ((address & 0x280) == 0x80) return m.console.ram[address & 127];
+  if (is_tia(address)) return read_tia(m.console, m.cpu, address);
+  return read_riot(m.console, address, m.cpu.cycle);
 }
 
 // Pointers in the zero page.
-EVERYWHERE u8 read_zero_page(const Console &console, u32 address) {
-  return address & 0x80 ? console.ram[address & 127] : read_tia(console, address);
+EVERYWHERE u8 read_zero_page(const Machine &m, u32 address) {
+  return address & 0x80 ? m.console.ram[address & 127] : read_tia(m.console, m.cpu, address);
+}
+
+// The part of a write to the TIA that the processor notices: the frame's end, the paddles, WSYNC.
+enum { LAST_LINE = 290, SHORTEST_SYNC = CYCLES_PER_LINE };
+
+EVERYWHERE void end_frame(Machine &m) {
+  Frame &frame = m.console.frame;
+  reach(frame, m.console.tia, m.recording, frame_clock(m));
+  frame.done = 1;
+  frame.unfinished = 0;
+  m.stopped = true;
+}
+
+EVERYWHERE void write_timing(Machine &m, u32 reg, u8 value) {
+  Frame &frame = m.console.frame;
+  Controls &controls = m.console.controls;
+  u32 cycle = m.cpu.cycle, elapsed = cycle - m.first_cycle;
+  if (elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE) end_frame(m);
+  if (reg == WSYNC) {
+    u32 phase = elapsed % CYCLES_PER_LINE;
+    if (phase) m.cpu.cycle += CYCLES_PER_LINE - phase;
+  } else if (reg == VSYNC) {
+    if (value & 2) {
+      frame.sync_end = cycle + SHORTEST_SYNC;
+    } else if (frame.sync_end && (i32)(cycle - frame.sync_end) >= 0) {
+      frame.sync_end = 0;
+      end_frame(m);
+    }
+  } else if (reg == VBLANK) {
+    if (controls.discharging && !(value & 0x80))
+      controls.discharge_cycle = cycle;  // the paddles' capacitors charge from here
+    controls.discharging = value >> 7;
+  }
+}
+
+EVERYWHERE void write(Machine &m, u32 address, u8 value) {
+  if (is_tia(address)) {
+    u32 reg = address & 0x3f;
+    write_recorded(m.console, m.game, m.recording, reg, value, frame_clock(m));
+    write_timing(m, reg, value);
+  } else if (is_cartridge(address)) {
+    touch_cartridge(m.cpu.slices, m.cartridge, address);
+  } else if (is_riot(address)) {
+    write_riot(m.console.riot, address, value, m.cpu.cycle);
+  } else {
+    m.console.ram[address & 127] = value;
+  }
 }
 
 // The stack of a subroutine or an interrupt is in RAM.
-EVERYWHERE void push(Console &console, u32 value) {
-  console.ram[console.cpu.s & 127] = (u8)value;
-  console.cpu.s--;
+EVERYWHERE void push(Machine &m, u32 value) {
+  m.console.ram[m.cpu.s & 127] = (u8)value;
+  m.cpu.s--;
 }
-EVERYWHERE u32 pull(Console &console) {
-  console.cpu.s++;
-  return console.ram[console.cpu.s & 127];
+EVERYWHERE u32 pull(Machine &m) {
+  m.cpu.s++;
+  return m.console.ram[m.cpu.s & 127];
 }
 
 // ------------------------------------------------------------------ flags and arithmetic
@@ -148,24 +196,23 @@ EVERYWHERE u8 stored_value(const Processor &cpu, u32 operation, u32 address) {
   }
 }
 
-EVERYWHERE void branch(Processor &cpu, u32 opcode, u8 offset) {
-  u32 flag;
-  switch (opcode >> 6) {
+EVERYWHERE void branch(Processor &cpu, u32 operation, u8 offset) {
+  u32 which = operation - BPL, flag;
+  switch (which >> 1) {
     case 0: flag = cpu.negative >> 7; break;
     case 1: flag = cpu.overflow; break;
     case 2: flag = cpu.carry; break;
     default: flag = cpu.nonzero == 0;
   }
-  if (flag != (opcode >> 5 & 1)) return;
+  if (flag != (which & 1)) return;
   u32 target = (cpu.pc + (i8)offset) & 0xffff;
   cpu.cycle += ((target ^ cpu.pc) & 0xff00) ? 2 : 1;
   cpu.pc = (u16)target;
 }
 
 // Do the instruction; returns what it stores, if it does.
-EVERYWHERE u8 execute(Console &console, const Game &game, u32 operation, u32 opcode, u32 address,
-                      u8 operand) {
-  Processor &cpu = console.cpu;
+EVERYWHERE u8 execute(Machine &m, u32 operation, u32 address, u8 operand) {
+  Processor &cpu = m.cpu;
   u8 value = operand;
   switch (operation) {
     case LDA: cpu.a = value; set_flags(cpu, value); break;
@@ -243,37 +290,39 @@ EVERYWHERE u8 execute(Console &console, const Game &game, u32 operation, u32 opc
     case CLV: cpu.overflow = 0; break;
     case CLD: cpu.decimal = 0; break;
     case SED: cpu.decimal = 1; break;
-    case BRA: branch(cpu, opcode, operand); break;
+    case BPL: case BMI: case BVC: case BVS: case BCC: case BCS: case BNE: case BEQ:
+      branch(cpu, operation, operand);
+      break;
     case JMP: cpu.pc = (u16)address; break;
     case JMI: {  // the pointer does not cross a page
       u32 next = (address & 0xff00) | ((address + 1) & 0xff);
-      u32 low = fetch(console, game, address);
-      cpu.pc = (u16)(low | fetch(console, game, next) << 8);
+      u32 low = fetch(m, address);
+      cpu.pc = (u16)(low | fetch(m, next) << 8);
       break;
     }
     case JSR:
-      push(console, (u32)(cpu.pc - 1) >> 8);
-      push(console, (u32)(cpu.pc - 1));
+      push(m, (u32)(cpu.pc - 1) >> 8);
+      push(m, (u32)(cpu.pc - 1));
       cpu.pc = (u16)address;
       break;
     case RTS: {
-      u32 low = pull(console);
-      cpu.pc = (u16)((low | pull(console) << 8) + 1);
+      u32 low = pull(m);
+      cpu.pc = (u16)((low | pull(m) << 8) + 1);
       break;
     }
     case RTI: {
-      set_status(cpu, (u8)pull(console));
-      u32 low = pull(console);
-      cpu.pc = (u16)(low | pull(console) << 8);
+      set_status(cpu, (u8)pull(m));
+      u32 low = pull(m);
+      cpu.pc = (u16)(low | pull(m) << 8);
       break;
     }
     case BRK: {
-      push(console, (u32)(cpu.pc + 1) >> 8);
-      push(console, (u32)(cpu.pc + 1));
-      push(console, status(cpu));
+      push(m, (u32)(cpu.pc + 1) >> 8);
+      push(m, (u32)(cpu.pc + 1));
+      push(m, status(cpu));
       cpu.interrupt = 1;
-      u32 low = fetch(console, game, 0xfffe);
-      cpu.pc = (u16)(low | fetch(console, game, 0xffff) << 8);
+      u32 low = fetch(m, 0xfffe);
+      cpu.pc = (u16)(low | fetch(m, 0xffff) << 8);
       break;
     }
     case KIL: cpu.pc--; break;  // the processor hangs
@@ -282,38 +331,60 @@ EVERYWHERE u8 execute(Console &console, const Game &game, u32 operation, u32 opc
   return value;
 }
 
-// Run one instruction, and draw the beam up to where it writes to the TIA or reads collisions.
-EVERYWHERE void step_processor(Console &console, const Game &game, u8 *screen) {
-  Processor &cpu = console.cpu;
-  u32 pc = cpu.pc;
-  u8 opcode = fetch(console, game, pc);
-  u32 word = game.opcodes[opcode];
-  u32 operation = word & 0xff, mode = word >> MODE_SHIFT & 15;
-  u32 cycles = word >> CYCLES_SHIFT & 15, length = word >> LENGTH_SHIFT & 3;
-  u8 low = fetch(console, game, (pc + 1) & 0xffff), high = 0;
-  if (length == 3) high = fetch(console, game, (pc + 2) & 0xffff);
+// The decoded instruction at the program counter.
+EVERYWHERE u32 next_instruction(Machine &m) {
+  u32 pc = m.cpu.pc;
+  if (is_plain_code(m.cartridge, pc))
+    return m.program[place_in_rom(m.cpu.slices, m.cartridge, pc)];
+  u8 opcode = fetch(m, pc), low = 0, high = 0;
+  u32 length = length_of_mode(mode_of(decode(opcode, 0, 0)));
+  if (length > 1) low = fetch(m, (pc + 1) & 0xffff);
+  if (length > 2) high = fetch(m, (pc + 2) & 0xffff);
+  return decode(opcode, low, high);
+}
+
+// A loop of two instructions that waits for the timer: go to its last turns at once.
+EVERYWHERE void skip_waiting(Machine &m, u32 load, u32 address, u32 start) {
+  if (!is_plain_code(m.cartridge, start)) return;
+  u32 length = length_of_mode(mode_of(load));
+  u32 next = m.program[place_in_rom(m.cpu.slices, m.cartridge, m.cpu.pc)];
+  if (mode_of(next) != REL || (next & 0xff) != 0x100 - length - 2) return;
+  u32 after = m.cpu.pc + 2;
+  u32 period = cycles_of(load) + cycles_of(next) + (((start ^ after) & 0xff00) ? 2 : 1);
+  u32 turns = turns_of_waiting(m.console.riot, m.cpu.cycle, operation_of(load), address & 1,
+                               operation_of(next), period);
+  if (2 * turns >= (u32)m.instructions) return;
+  m.instructions -= 2 * turns;
+  m.cpu.cycle += turns * period;
+}
+
+// Run one instruction, or stop before it where it reads collisions that are not latched yet.
+EVERYWHERE void step_processor(Machine &m) {
+  Processor &cpu = m.cpu;
+  u32 pc = cpu.pc, word = next_instruction(m);
+  u32 operation = operation_of(word), mode = mode_of(word), cycles = cycles_of(word);
+  u32 operand16 = word & 0xffff, length = length_of_mode(mode);
+  u8 low = (u8)operand16, bus = (u8)(length == 3 ? operand16 >> 8 : operand16), s = cpu.s;
   cpu.pc = (u16)(pc + length);
-  u8 bus = length == 3 ? high : length == 2 ? low : opcode;
 
   u32 address = 0x1000;  // not the TIA
   switch (mode) {
-    case ZPG: address = low; break;
+    case ZPG: case ABS: address = operand16; break;
     case ZPX: address = (low + cpu.x) & 0xff; break;
     case ZPY: address = (low + cpu.y) & 0xff; break;
-    case ABS: address = low | high << 8; break;
     case ABX: case ABY: {
       u32 index = mode == ABX ? cpu.x : cpu.y;
-      address = ((low | high << 8) + index) & 0xffff;
-      if (word & CROSSING_COSTS && low + index > 0xff) cycles++;
+      address = (operand16 + index) & 0xffff;
+      if (crossing_costs(word) && low + index > 0xff) cycles++;
       break;
     }
     case INX_: case INY_: {
       u32 pointer = mode == INX_ ? (low + cpu.x) & 0xff : low;
       u32 index = mode == INX_ ? 0 : cpu.y;
-      u32 target_low = read_zero_page(console, pointer);
-      bus = read_zero_page(console, (pointer + 1) & 0xff);
+      u32 target_low = read_zero_page(m, pointer);
+      bus = read_zero_page(m, (pointer + 1) & 0xff);
       address = ((target_low | bus << 8) + index) & 0xffff;
-      if (word & CROSSING_COSTS && target_low + index > 0xff) cycles++;
+      if (crossing_costs(word) && target_low + index > 0xff) cycles++;
       break;
     }
     default: break;
@@ -322,35 +393,50 @@ EVERYWHERE void step_processor(Console &console, const Game &game, u8 *screen) {
     address = 0x100 | cpu.s;
     cpu.s--;
   } else if (operation == PLA || operation == PLP) {
-    if (cpu.s & 0x80) bus = console.ram[cpu.s & 127];  // the stack is read once before it moves
+    if (cpu.s & 0x80) bus = m.console.ram[cpu.s & 127];  // the stack is read once before it moves
     cpu.s++;
     address = 0x100 | cpu.s;
   }
-  bool reads = word & READS && mode != IMM, writes = word & WRITES;
   cpu.cycle += cycles;
 
-  if ((reads || writes) && is_tia(address)) {
-    i32 clock = frame_clock(console);
-    bool noticed = reads && (address & 15) < 8;
-    if (writes) {
-      u32 reg = address & 0x3f;
-      noticed = reads || changes_the_line(console.tia, reg, stored_value(cpu, operation, address),
-                                          screen != nullptr);
-      clock += write_delay(console.tia, reg, clock);
-    }
-    if (noticed) catch_up(console.tia, game, screen, clock);
-  }
   u8 operand = low;
-  if (reads) {
+  if (word & READS) {
+    if (is_tia(address) && (address & 15) < 8) {
+      Frame &frame = m.console.frame;
+      reach(frame, m.console.tia, m.recording, frame_clock(m));
+      if (has_pending_collisions(frame, m.game)) {
+        frame.waiting = 1;
+        m.stopped = true;
+        cpu.pc = (u16)pc;
+        cpu.s = s;
+        cpu.cycle -= cycles;
+        return;
+      }
+    } else if (is_riot(address) && address & 4 && mode == ABS) {
+      skip_waiting(m, word, address, pc);
+    }
     cpu.bus = bus;
-    operand = bus = read(console, game, address);
+    operand = bus = read(m, address);
   }
-  u8 value = execute(console, game, operation, opcode, address, operand);
-  if (writes) {
+  u8 value = execute(m, operation, address, operand);
+  if (word & WRITES) {
     bus = value;
-    write(console, game, address, value);
+    write(m, address, value);
   }
   cpu.bus = bus;
+  m.instructions--;
+}
+
+// Run until the frame ends, ALE stops or collisions are needed.
+EVERYWHERE void run_processor(Console &console, const Game &game, Recording &recording) {
+  Frame &frame = console.frame;
+  Machine m = {console.cpu, game.program, game.rom, game.cartridge, frame.first_cycle,
+               frame.instructions, false, console, game, recording};
+  frame.waiting = 0;
+  while (m.instructions > 0 && !m.stopped) step_processor(m);
+  console.cpu = m.cpu;
+  frame.instructions = m.instructions;
+  end_recording(frame, recording);
 }
 
 }  // namespace atari2600
