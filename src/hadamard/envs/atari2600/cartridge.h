@@ -31,9 +31,11 @@ EVERYWHERE bool is_plain_code(i32 cartridge, u32 address) {
 }
 
 // Any access to a hot spot, at the top of the address space, switches banks.
-EVERYWHERE void touch_cartridge(u32 &slices, i32 cartridge, u32 address) {
+enum { FIRST_HOT_SPOT = 0xfe0 };
+
+EVERYWHERE void touch_hot_spot(u32 &slices, i32 cartridge, u32 address) {
   u32 spot = address & 0xfff;
-  if (spot < 0xfe0) return;
+  if (spot < FIRST_HOT_SPOT) return;
   if (cartridge == CART_F8) {
     if (spot == 0xff8 || spot == 0xff9) slices = bank_of_4k(spot - 0xff8);
   } else if (cartridge == CART_F6) {

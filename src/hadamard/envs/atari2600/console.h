@@ -30,14 +30,14 @@ enum Controller {
 enum Input { UP = 1, DOWN = 2, LEFT = 4, RIGHT = 8, FIRE = 16, RESET = 32, SELECT = 64 };
 
 struct Processor {
-  u32 cycle;   // since power-on
-  u32 slices;  // which 1 KiB of the ROM each quarter of the cartridge's addresses shows
-  u16 pc;
-  u8 a, x, y, s;
-  u8 negative;  // the flag is bit 7
-  u8 nonzero;   // the zero flag is set when this is 0
-  u8 carry, overflow, decimal, interrupt;  // 0 or 1
-  u8 bus;       // the last byte on the data bus
+  u32 cycle;      // since power-on
+  u32 slices;     // which 1 KiB of the ROM each quarter of the cartridge's addresses shows
+  u32 registers;  // a byte each: A, X, Y, S
+  u32 pc;
+  u32 negative;   // the flag is bit 7
+  u32 nonzero;    // the zero flag is set when this is 0
+  u32 carry, overflow, decimal, interrupt;  // 0 or 1
+  u32 bus;        // the last byte on the data bus
 };
 
 struct Riot {
@@ -117,7 +117,7 @@ struct Boot {
 
 struct Game {
   const u8 *rom;
-  const u32 *program;  // the instruction at each byte of the ROM
+  const u64 *program;  // the instruction at each byte of the ROM
   const u8 *timers;  // what the timer holds at each power-on
   u32 timer_count;
   i32 number;  // in the table of games

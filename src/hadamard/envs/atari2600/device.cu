@@ -96,7 +96,7 @@ atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_
 }
 
 // The decoded instructions of a ROM.
-extern "C" __global__ void atari2600_decode(const u8 *rom, u32 bytes, u32 *program) {
+extern "C" __global__ void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
   u32 place = blockIdx.x * blockDim.x + threadIdx.x;
   if (place < bytes) program[place] = decode_at(rom, bytes, place);
 }

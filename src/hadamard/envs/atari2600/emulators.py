@@ -119,7 +119,7 @@ class Emulators:
         game = entry(rom)
         self.count = len(seeds)
         self._rom = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8).copy()
-        self._program = np.zeros(len(self._rom), dtype=np.uint32)
+        self._program = np.zeros(len(self._rom), dtype=np.uint64)
         self.library.atari2600_decode(
             _pointer(self._rom), len(self._rom), _pointer(self._program)
         )

@@ -115,14 +115,14 @@ EVERYWHERE void power_on(Console &console, const Game &game, u8 timer) {
   console.frame.page = frame.page;
   console.frame.recording = frame.recording;
   for (i32 page = 0; page < 2; page++) console.frame.unpainted[page] = frame.unpainted[page];
-  console.cpu.s = 0xff;
+  console.cpu.registers = 0xffu << 8 * S;
   console.cpu.nonzero = 1;
   console.cpu.slices = slices_at_power_on(game.cartridge);
   console.riot.timer = timer;
   console.riot.shift = 6;
   console.controls.resistance = PADDLE_START;
   const u8 *vector = game.rom + place_in_rom(console.cpu.slices, game.cartridge, 0xfffc);
-  console.cpu.pc = (u16)(vector[0] | vector[1] << 8);
+  console.cpu.pc = vector[0] | vector[1] << 8;
 }
 
 // Power on and press what starts the game.

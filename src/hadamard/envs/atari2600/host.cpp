@@ -17,7 +17,7 @@ u32 atari2600_game_bytes() { return sizeof(Game); }
 u32 atari2600_outcome_bytes() { return sizeof(Outcome); }
 u32 atari2600_recording_bytes() { return sizeof(Recording) * RECORDINGS; }
 
-void atari2600_decode(const u8 *rom, u32 bytes, u32 *program) {
+void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
   for (u32 place = 0; place < bytes; place++) program[place] = decode_at(rom, bytes, place);
 }
 

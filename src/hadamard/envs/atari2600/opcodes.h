@@ -78,39 +78,4 @@ DEVICE_TABLE const Opcode OPCODES[256] = {
 #undef I
 };
 
-// An instruction as the processor reads it, one word for each byte of the ROM at which it may begin.
-enum {
-  OPERATION_SHIFT = 16, MODE_SHIFT = 23, CYCLES_SHIFT = 27, LEAST_CYCLES = 2,
-  READS = 1 << 30,
-};
-const u32 WRITES = 1u << 31;
-
-EVERYWHERE u32 operation_of(u32 word) { return word >> OPERATION_SHIFT & 0x7f; }
-EVERYWHERE u32 mode_of(u32 word) { return word >> MODE_SHIFT & 15; }
-EVERYWHERE u32 cycles_of(u32 word) { return (word >> CYCLES_SHIFT & 7) + LEAST_CYCLES; }
-EVERYWHERE u32 length_of_mode(u32 mode) {
-  return mode == IMP ? 1 : mode == ABS || mode == ABX || mode == ABY ? 3 : 2;
-}
-
-// The lower half of the word is the operand, or the opcode itself where there is none.
-EVERYWHERE u32 decode(u8 byte, u8 low, u8 high) {
-  Opcode opcode = OPCODES[byte];
-  u32 operation = opcode.operation, mode = opcode.mode, length = length_of_mode(mode);
-  u32 word = length == 1 ? byte : length == 2 ? low : low | (u32)high << 8;
-  word |= operation << OPERATION_SHIFT | mode << MODE_SHIFT;
-  word |= (u32)(opcode.cycles - LEAST_CYCLES) << CYCLES_SHIFT;
-  bool only_reads = operation <= LAS, changes = operation >= ASL && operation <= DCP;
-  if ((only_reads && mode != IMM) || changes || operation == PLA || operation == PLP) word |= READS;
-  if (operation >= STA && operation <= DCP) word |= WRITES;
-  return word;
-}
-
-// The instruction at a place of the ROM.
-EVERYWHERE u32 decode_at(const u8 *rom, u32 bytes, u32 place) {
-  return decode(rom[place], rom[(place + 1) % bytes], rom[(place + 2) % bytes]);
-}
-
-// Only instructions that do not store save the cycle when the index stays in the page.
-EVERYWHERE bool crossing_costs(u32 word) { return !(word & WRITES); }
-
 }  // namespace atari2600

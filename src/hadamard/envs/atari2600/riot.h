@@ -1,7 +1,7 @@
 // The 6532 RIOT: the interval timer, the joysticks' port and the console's switches.
 #pragma once
 #include "console.h"
-#include "opcodes.h"
+#include "decode.h"
 
 namespace atari2600 {
 
@@ -21,17 +21,19 @@ EVERYWHERE u8 read_timer_flag(const Riot &riot, u32 cycle) {
   return elapsed >= span && !riot.slipped ? 0x80 : 0;
 }
 
-// How many more turns a loop surely takes that loads from the timer (or, with BIT, from its flag)
-// every `period` cycles and goes round by `branch`.
-EVERYWHERE u32 turns_of_waiting(const Riot &riot, u32 cycle, u32 load, bool is_flag, u32 branch,
+// How many more turns a loop surely takes that reads the timer (or its flag) every `period` cycles
+// with `load` and goes round by `branch`: until the timer is 0, or bit 7 is set.
+EVERYWHERE u32 turns_of_waiting(const Riot &riot, u32 cycle, u64 load, bool is_flag, u32 branch,
                                 u32 period) {
-  u32 elapsed = cycle - 1 - riot.timer_cycle, span = (u32)riot.timer << riot.shift;
+  u32 control = control_of(load), elapsed = cycle - 1 - riot.timer_cycle;
+  u32 span = (u32)riot.timer << riot.shift;
+  bool is_bit = control & OTHER && operation_of(load) == BIT;
+  bool is_load = !(control & OTHER) && control & SETS_ZERO &&
+                 (control & 0xff) == (ZERO << FIRST_SHIFT | OPERAND << SECOND_SHIFT);
   if (riot.slipped) return 0;
-  if (branch == BNE && load <= LDY && !is_flag) {
-    span = riot.timer ? (u32)(riot.timer - 1) << riot.shift : 0;  // until it reads 0
-  } else if (branch == BPL && (load <= LDY || load == BIT)) {  // until bit 7 is set
-    if (!is_flag && riot.timer > 128) return 0;
-  } else {
+  if (branch == BNE && is_load && !is_flag) {
+    span = riot.timer ? (u32)(riot.timer - 1) << riot.shift : 0;
+  } else if (branch != BPL || !(is_load || is_bit) || (!is_flag && riot.timer > 128)) {
     return 0;
   }
   return elapsed < span ? (span - elapsed - 1) / period : 0;
