@@ -80,7 +80,12 @@ extern "C" int read_times(u64 *times) {
 # Name of the part, file, and the call that is timed.
 PARTS = (
     ("processor", "frame.h", "lanes.once([&] { run_processor(console, game, recording); });"),
-    ("collisions", "frame.h", "latch_collisions(lanes, frame, game, recording);"),
+    ("collisions", "frame.h", "paints = false;\n    latch_collisions(lanes, frame, game, recording);"),
+    (
+        "both",
+        "frame.h",
+        "paint_frame(lanes, frame, game, recording, true, film.screens + frame.page * SCREEN);",
+    ),
     (
         "painting",
         "agent.h",
@@ -89,7 +94,7 @@ PARTS = (
     (
         "resizing",
         "agent.h",
-        "out[pixel] = observed_pixel(view, pixel / SIDE, pixel % SIDE);\n  play.lanes.sync();",
+        "observe_column(view, column, out);\n  play.lanes.sync();",
     ),
 )
 
@@ -102,7 +107,7 @@ def add_clocks(folder: Path) -> None:
     for number, (_, name, call) in enumerate(PARTS):
         text = (folder / name).read_text()
         lanes = "play.lanes" if "play." in call else "lanes"
-        start = "for (i32 pixel = play.lanes.lane" if "pixel" in call else call
+        start = "for (i32 column = play.lanes.lane" if "column" in call else call
         assert text.count(call) == text.count(start) == 1, call
         text = text.replace(call, f"{call}\n{clock_after(number, lanes)}")
         text = text.replace(start, f"{clock_before(number)}\n{start}")

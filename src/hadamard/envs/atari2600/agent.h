@@ -106,11 +106,11 @@ EVERYWHERE void read_ram(Environment &env, const Game &game, bool is_new) {
   env.over = !is_new && now.over;
 }
 
-// Play one frame; returns its reward.
-OUTLINED i32 play_frame(const Play &play, u32 input) {
+// Play one frame, which may be looked at afterwards; returns its reward.
+OUTLINED i32 play_frame(const Play &play, u32 input, bool looked_at) {
   Environment &env = play.env;
   if (env.over) return 0;
-  run_frame(play.lanes, env.console, play.game, input, play.memory.film);
+  run_frame(play.lanes, env.console, play.game, input, play.memory.film, looked_at);
   play.lanes.once([&] {
     env.frames++;
     read_ram(env, play.game, false);
@@ -147,9 +147,9 @@ struct View {
 };
 
 EVERYWHERE i32 gray_at(const View &view, i32 at) {
-  i32 value = view.gray[view.newest[at]];
+  i32 value = read_only(view.gray + view.newest[at]);
   if (view.before) {
-    i32 other = view.gray[view.before[at]];
+    i32 other = read_only(view.gray + view.before[at]);
     if (other > value) value = other;
   }
   return value;
@@ -165,26 +165,36 @@ EVERYWHERE float add_product(float sum, float weight, float value) {
 #endif
 }
 
-// One pixel of the observation: the mean of 2.5 rows by 160/84 columns of the screen.
-EVERYWHERE u8 observed_pixel(const View &view, i32 row, i32 column) {
-  i32 first_row = 5 * row / 2, last_row = (5 * row + 4) / 2;
-  i32 left = 40 * column, right = left + 40;  // in 21sts of a column
-  i32 first_column = left / 21, last_column = (right - 1) / 21;
-  float sum = 0;
-  for (i32 y = first_row; y <= last_row; y++) {
-    bool half = (row & 1) ? y == first_row : y == last_row;
-    float in_row = 0;
-    for (i32 x = first_column; x <= last_column; x++) {
-      i32 from = 21 * x > left ? 21 * x : left, to = 21 * x + 21 < right ? 21 * x + 21 : right;
-      in_row = add_product(in_row, (float)((to - from) / 40.0),
-                           (float)gray_at(view, y * WIDTH + x));
-    }
-    sum = add_product(sum, half ? 0.2f : 0.4f, in_row);
+EVERYWHERE u8 rounded(float value) {  // to the nearest, a half to the even one
+  i32 whole = (i32)value;
+  float rest = value - (float)whole;
+  return (u8)(whole + (rest > 0.5f || (rest == 0.5f && whole & 1)));
+}
+
+// One column of the observation. A pixel of it is the mean of 2.5 rows by 160/84 columns of the
+// screen: two pixels of five rows.
+EVERYWHERE void observe_column(const View &view, i32 column, u8 *out) {
+  i32 left = 40 * column, right = left + 40, first = left / 21;  // left, right: in 21sts of a column
+  float weight[3];
+  for (i32 i = 0; i < 3; i++) {
+    i32 from = 21 * (first + i), to = from + 21;
+    i32 width = (to < right ? to : right) - (from > left ? from : left);
+    weight[i] = width > 0 ? (float)width / 40.0f : 0.0f;
   }
-  i32 whole = (i32)sum;  // rounded to the nearest, a half to the even one
-  float rest = sum - (float)whole;
-  if (rest > 0.5f || (rest == 0.5f && whole & 1)) whole++;
-  return (u8)whole;
+  i32 last = weight[2] > 0 ? 2 : 1;  // the third one may be beyond the screen
+  for (i32 pair = 0; pair < SIDE / 2; pair++) {
+    float row[5];
+    for (i32 y = 0; y < 5; y++) {
+      i32 at = (5 * pair + y) * WIDTH + first;
+      row[y] = add_product(0, weight[0], (float)gray_at(view, at));
+      row[y] = add_product(row[y], weight[1], (float)gray_at(view, at + 1));
+      row[y] = add_product(row[y], weight[2], (float)gray_at(view, at + last));
+    }
+    float upper = add_product(add_product(add_product(0, 0.4f, row[0]), 0.4f, row[1]), 0.2f, row[2]);
+    float lower = add_product(add_product(add_product(0, 0.2f, row[2]), 0.4f, row[3]), 0.4f, row[4]);
+    out[2 * pair * SIDE + column] = rounded(upper);
+    out[(2 * pair + 1) * SIDE + column] = rounded(lower);
+  }
 }
 
 // Without a place for it, nothing is observed.
@@ -197,8 +207,8 @@ OUTLINED void observe(const Play &play, bool alone, u8 *out) {
   view.gray = play.memory.gray;
   view.newest = film.screens + console.frame.page * SCREEN;
   view.before = alone ? (const u8 *)0 : film.screens + (console.frame.page ^ 1) * SCREEN;
-  for (i32 pixel = play.lanes.lane; pixel < OBSERVATION; pixel += LANES)
-    out[pixel] = observed_pixel(view, pixel / SIDE, pixel % SIDE);
+  for (i32 column = play.lanes.lane; column < SIDE; column += LANES)
+    observe_column(view, column, out);
   play.lanes.sync();
 }
 
@@ -217,7 +227,10 @@ EVERYWHERE bool life_is_lost(const Environment &env) {
 // An action held for four frames or until the game ends, and what is then seen.
 OUTLINED i32 repeat(const Play &play, u32 input, u8 *out) {
   i32 reward = 0, frame = 0;
-  for (; frame < FRAME_SKIP && !play.env.over; frame++) reward += play_frame(play, input);
+  for (; frame < FRAME_SKIP && !play.env.over; frame++) {
+    bool looked_at = frame >= FRAME_SKIP - 2;
+    reward += play_frame(play, input, looked_at);
+  }
   add_score(play, reward);
   observe(play, frame < FRAME_SKIP, out);
   return reward;
@@ -231,7 +244,7 @@ OUTLINED void begin_life(const Play &play, bool is_new, u8 *out) {
   if (is_new) {
     new_game(play);
     for (u32 left = 1 + draw_noops(play); left > 0; left--) {
-      add_score(play, play_frame(play, 0));
+      add_score(play, play_frame(play, 0, false));
       if (play.env.over) new_game(play);
     }
     observe(play, true, out);
@@ -243,10 +256,10 @@ OUTLINED void begin_as_envpool(const Play &play, bool is_new) {
   const Game &game = play.game;
   if (is_new) new_game(play);
   for (u32 left = draw_noops(play) + (game.fire < 0); left > 0; left--) {
-    play_frame(play, 0);
+    play_frame(play, 0, false);
     if (play.env.over) new_game(play);
   }
-  if (game.fire >= 0) play_frame(play, game.actions[game.fire]);
+  if (game.fire >= 0) play_frame(play, game.actions[game.fire], true);
   observe(play, true, play.memory.observation);
   show_lives(play);
 }
@@ -279,7 +292,7 @@ EVERYWHERE void insert(const Play &play, const u8 *ram) {
     power_on(env.console, game, game.timers[0]);
   });
   for (i32 frame = 0; frame < 60; frame++)
-    run_frame(play.lanes, env.console, game, 0, play.memory.film);
+    run_frame(play.lanes, env.console, game, 0, play.memory.film, false);
   boot(play.lanes, env.console, game, game.timers[1], play.memory.film);
   play.lanes.once([&] { env.power_ons = 2; });
 }

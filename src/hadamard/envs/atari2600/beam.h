@@ -106,8 +106,8 @@ EVERYWHERE void paint_black(u8 *row, i32 from, i32 to) {
   for (; from < to; from++) row[from] = 0;
 }
 
-// Draw the pixels from .. to - 1 of a line; returns their collisions, of those not in `known`.
-// Without a row, only collide.
+// Draw the pixels from .. to - 1 of a line; returns their collisions, unless all that is possible is
+// `known`. Without a row, only collide.
 EVERYWHERE u32 draw_pixels(const Tia &tia, u8 *row, i32 from, i32 to, u32 known) {
   if (tia.vblank & 2) {
     if (row) paint_black(row, from, to);
@@ -139,10 +139,8 @@ EVERYWHERE u32 draw_pixels(const Tia &tia, u8 *row, i32 from, i32 to, u32 known)
       o.missile1 = clip & place_copies(shape.missile1, tia.missile1.position,
                                        copies(tia.player1.number_size), first);
     o.ball = shape.ball ? place(shape.ball, tia.ball.position, first) & clip : 0;
-    if (row)
-      paint(tia, o, row + first, first, clip);
-    else
-      hit |= collisions_of(o);
+    if (row) paint(tia, o, row + first, first, clip);
+    if (known != ALL_COLLISIONS) hit |= collisions_of(o);
   }
   return hit;
 }
@@ -201,17 +199,32 @@ OUTLINED void latch_collisions(const Lanes &lanes, Frame &frame, const Game &gam
   });
 }
 
-// Paint a frame as far as it came.
-OUTLINED void paint_frame(const Lanes &lanes, const Game &game, const Recording &recording,
-                          u8 *screen) {
+// Paint a frame as far as it came; returns the collisions of this thread's rows that are not known.
+EVERYWHERE u32 paint_rows(const Lanes &lanes, const Game &game, const Recording &recording,
+                          u32 known, u8 *screen) {
   i32 start = CLOCKS_PER_LINE * game.first_line;
+  u32 hit = 0;
   for (i32 row = lanes.lane; row < HEIGHT; row += LANES) {
     i32 end = recording.seen - start - CLOCKS_PER_LINE * row;
     if (end <= 0) break;
     if (end > CLOCKS_PER_LINE) end = CLOCKS_PER_LINE;
-    draw_row(recording, game, row, 0, end, 0, screen + row * WIDTH);
+    hit |= draw_row(recording, game, row, 0, end, known, screen + row * WIDTH);
   }
-  lanes.sync();
+  return hit;
+}
+
+OUTLINED void paint_frame(const Lanes &lanes, Frame &frame, const Game &game,
+                          const Recording &recording, bool collide, u8 *screen) {
+  u32 hit = paint_rows(lanes, game, recording, collide ? frame.collisions : ALL_COLLISIONS, screen);
+  hit = lanes.any(hit);
+  if (collide) {
+    lanes.once([&] {
+      frame.collisions |= (u16)hit;
+      frame.latched = frame.seen;
+    });
+  } else {
+    lanes.sync();
+  }
 }
 
 }  // namespace atari2600

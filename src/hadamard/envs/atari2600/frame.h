@@ -80,27 +80,36 @@ OUTLINED void paint_page(const Lanes &lanes, Console &console, const Game &game,
                          i32 page) {
   i32 unpainted = console.frame.unpainted[page];
   if (unpainted && film.screens)
-    paint_frame(lanes, game, film.recordings[unpainted - 1], film.screens + page * SCREEN);
+    paint_frame(lanes, console.frame, game, film.recordings[unpainted - 1], false,
+                film.screens + page * SCREEN);
   lanes.once([&] { console.frame.unpainted[page] = 0; });
 }
 
-// Play one frame with an input. It is not painted yet, unless it is a short one, which leaves rows
-// of the frame before last.
+// Play one frame with an input. It is painted later if at all, unless it is `looked_at` or a short
+// one, which leaves rows of the frame before last.
 OUTLINED void run_frame(const Lanes &lanes, Console &console, const Game &game, u32 input,
-                        const Film &film) {
+                        const Film &film, bool looked_at) {
   Frame &frame = console.frame;
   lanes.once([&] {
     press(console, game, input);
     begin_frame(console, game);
   });
   Recording &recording = film.recordings[frame.recording];
-  do {
+  for (;;) {
     lanes.once([&] { run_processor(console, game, recording); });
+    if (!frame.waiting) break;
     latch_collisions(lanes, frame, game, recording);
-  } while (frame.waiting);
-  bool is_short = recording.seen < CLOCKS_PER_LINE * (game.first_line + HEIGHT);
+  }
+  i32 start = CLOCKS_PER_LINE * game.first_line, stop = start + CLOCKS_PER_LINE * HEIGHT;
+  bool is_short = recording.seen < stop, paints = looked_at && !is_short && film.screens;
+  if (paints && frame.latched <= start) {  // collisions and pixels at once
+    paint_frame(lanes, frame, game, recording, true, film.screens + frame.page * SCREEN);
+  } else {
+    paints = false;
+    latch_collisions(lanes, frame, game, recording);
+  }
   if (is_short) paint_page(lanes, console, game, film, frame.page);
-  lanes.once([&] { frame.unpainted[frame.page] = (u8)(1 + frame.recording); });
+  lanes.once([&] { frame.unpainted[frame.page] = paints ? 0 : (u8)(1 + frame.recording); });
   if (is_short) paint_page(lanes, console, game, film, frame.page);
 }
 
@@ -131,7 +140,7 @@ OUTLINED void boot(const Lanes &lanes, Console &console, const Game &game, u8 ti
   lanes.once([&] { power_on(console, game, timer); });
   for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].frames; i++)
     for (i32 frame = 0; frame < game.boot[i].frames; frame++)
-      run_frame(lanes, console, game, game.boot[i].input, film);
+      run_frame(lanes, console, game, game.boot[i].input, film, false);
 }
 
 }  // namespace atari2600

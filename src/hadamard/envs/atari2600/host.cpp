@@ -58,7 +58,7 @@ i32 atari2600_frame(Environment *env, const Game *game, u32 input, u8 *screens,
                     Recording *recordings) {
   Outcome unused = Outcome();
   return play_frame({{0, 1}, *env, unused, *game, {}, memory_of(0, screens, recordings, 0, 0, 0)},
-                    input);
+                    input, false);
 }
 void atari2600_look(Environment *env, const Game *game, u8 *screens, Recording *recordings,
                     u8 *ram, i32 *lives_over_page) {

@@ -44,7 +44,7 @@ EVERYWHERE void touch_cartridge(Machine &m, u32 address) {
 
 EVERYWHERE u8 read_cartridge(Machine &m, u32 address) {
   touch_cartridge(m, address);
-  return m.rom[place_in_rom(m.cpu.slices, m.cartridge, address)];
+  return read_only(m.rom + place_in_rom(m.cpu.slices, m.cartridge, address));
 }
 
 // A byte of the program, which may switch banks but is never in the TIA or the RIOT.
@@ -70,7 +70,7 @@ OUTLINED Fetched fetch_slowly(const Console &console, const Game &game, u32 slic
 }
 
 EVERYWHERE u64 decoded(const Machine &m, u32 pc) {
-  return m.program[place_in_rom(m.cpu.slices, m.cartridge, pc)];
+  return read_only(m.program + place_in_rom(m.cpu.slices, m.cartridge, pc));
 }
 
 EVERYWHERE u64 fetch(Machine &m) {
@@ -457,6 +457,7 @@ EVERYWHERE void step_processor(Machine &m) {
 
 // Run until the frame ends, ALE stops or collisions are needed.
 EVERYWHERE void run_processor(Console &console, const Game &game, Recording &recording) {
+  IS_SHARED(&console);
   Frame &frame = console.frame;
   Machine m = {console.cpu, 0, NOT_FETCHED, game.program, game.rom, game.cartridge,
                frame.first_cycle, frame.instructions, false, console, game, recording};

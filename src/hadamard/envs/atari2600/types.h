@@ -18,6 +18,13 @@
 #define LANES 1
 #endif
 
+// A pointer to what the threads of a block share, for which faster instructions exist.
+#ifdef __CUDA_ARCH__
+#define IS_SHARED(pointer) __builtin_assume(__isShared(pointer))
+#else
+#define IS_SHARED(pointer)
+#endif
+
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
@@ -29,6 +36,15 @@ typedef long long i64;
 static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "");
 
 namespace atari2600 {
+
+// A load of what no kernel writes.
+template <class Value> EVERYWHERE Value read_only(const Value *from) {
+#ifdef __CUDA_ARCH__
+  return __ldg(from);
+#else
+  return *from;
+#endif
+}
 
 // The threads that play one environment. The first plays the processor, all draw the beam.
 struct Lanes {
