@@ -80,7 +80,11 @@ extern "C" int read_times(u64 *times) {
 # Name of the part, file, and the call that is timed.
 PARTS = (
     ("processor", "frame.h", "lanes.once([&] { run_processor(console, game, recording); });"),
-    ("collisions", "frame.h", "paints = false;\n    latch_collisions(lanes, frame, game, recording);"),
+    (
+        "collisions",
+        "frame.h",
+        "paints = false;\n    latch_collisions(lanes, frame, game, recording);",
+    ),
     (
         "both",
         "frame.h",

@@ -23,7 +23,7 @@ _PRESSED = {"": 0, "UP": 1, "DOWN": 2, "LEFT": 4, "RIGHT": 8, "FIRE": 16, "RESET
 _CARTRIDGES = ("CART_2K", "CART_4K", "CART_F8", "CART_F6", "CART_E0", "CART_FE")
 _BY_SIZE = {2048: "CART_2K", 4096: "CART_4K", 8192: "CART_F8", 16384: "CART_F6"}
 _CONTROLLERS = ("JOYSTICK_LEFT", "JOYSTICK_RIGHT", "PADDLE_0", "PADDLE_1")
-_MAX_ACTIONS, _BOOT_ENTRIES = 18, 24
+_MAX_ACTIONS, _BOOT_ENTRIES = 18, 12
 
 # ALE's actions, by number, as what is pressed.
 ACTIONS = tuple(
@@ -66,7 +66,7 @@ class CGame(ctypes.Structure):
         ("num_actions", ctypes.c_int32),
         ("fire", ctypes.c_int32),
         ("actions", ctypes.c_uint8 * _MAX_ACTIONS),
-        ("boot", ctypes.c_uint8 * (2 * _BOOT_ENTRIES)),
+        ("boot", ctypes.c_uint8 * (4 * _BOOT_ENTRIES)),
     )
 
 
@@ -120,9 +120,7 @@ class Emulators:
         self.count = len(seeds)
         self._rom = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8).copy()
         self._program = np.zeros(len(self._rom), dtype=np.uint64)
-        self.library.atari2600_decode(
-            _pointer(self._rom), len(self._rom), _pointer(self._program)
-        )
+        self.library.atari2600_decode(_pointer(self._rom), len(self._rom), _pointer(self._program))
         self._ram, self._timers = power_on_values()
         self._grays = GRAYS.copy()
         self.game = CGame(
@@ -140,9 +138,8 @@ class Emulators:
         )
         for place, action in enumerate(actions):
             self.game.actions[place] = ACTIONS[action]
-        for place, (pressed, frames) in enumerate(game.boot):
-            self.game.boot[2 * place] = _PRESSED[pressed]
-            self.game.boot[2 * place + 1] = frames
+        for place, (pressed, *counts) in enumerate(game.boot):
+            self.game.boot[4 * place : 4 * place + 4] = [_PRESSED[pressed], *counts]
         assert self.library.atari2600_game_bytes() == ctypes.sizeof(CGame)
         assert self.library.atari2600_outcome_bytes() == OUTCOME.itemsize
         size = self.library.atari2600_environment_bytes()
