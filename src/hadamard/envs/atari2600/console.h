@@ -116,10 +116,13 @@ struct Boot {
   u8 input, frames, pause, times;
 };
 
+struct Booted;
+
 struct Game {
   const u8 *rom;
   const u64 *program;  // the instruction at each byte of the ROM
   const u8 *timers;  // what the timer holds at each power-on
+  const Booted *booted;  // the game just switched on, for each value of the timer; or none
   u32 timer_count;
   i32 number;  // in the table of games
   i32 cartridge, controller;

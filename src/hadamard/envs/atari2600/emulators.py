@@ -57,6 +57,7 @@ class CGame(ctypes.Structure):
         ("rom", ctypes.c_void_p),
         ("program", ctypes.c_void_p),
         ("timers", ctypes.c_void_p),
+        ("booted", ctypes.c_void_p),
         ("timer_count", ctypes.c_uint32),
         ("number", ctypes.c_int32),
         ("cartridge", ctypes.c_int32),
@@ -159,6 +160,18 @@ class Emulators:
             _pointer(self._seeds),
             *self._film(),
         )
+
+    def keep_boots(self, timers: Sequence[int]) -> None:
+        """Keep the game ready as it is just switched on with these values of the timer."""
+        self._booted = np.zeros(self.library.atari2600_booted_bytes(), dtype=np.uint8)
+        screens, recordings = np.zeros_like(self.screens[0]), np.zeros_like(self._recordings[0])
+        for timer in timers:
+            self.library.atari2600_boot(
+                ctypes.byref(self.game),
+                int(timer),
+                *map(_pointer, (self._booted, screens, recordings)),
+            )
+        self.game.booted = _pointer(self._booted).value
 
     def reset(self, settings: Settings) -> None:
         """Begin new games everywhere."""

@@ -45,6 +45,8 @@ class Game:
     """What the next frame's readings know as ``remembered``."""
     boot: Boot = RESET
     """What is pressed from power-on to the first action."""
+    boots_anew: bool = False
+    """Whether the boot reads RAM that it has not written, so that it depends on the game before."""
     cartridge: str = ""
     """The kind of cartridge, if not the usual one of its size."""
     controller: str = "JOYSTICK_LEFT"
@@ -224,6 +226,7 @@ TABLE = (
         over="ram[0x06] == 0 && ram[0x07] == 0",
         reward="gain > 1 ? 1 : gain",
         boot=RESET_LONGER,
+        boots_anew=True,
     ),
     Game(
         "jamesbond",
@@ -251,6 +254,7 @@ TABLE = (
         "decimal(ram[0x18], ram[0x19], ram[0x1a])",
         "over ? 0 : (ram[0x1d] & 7) + 1",
         over="ram[0x1d] == 0xff",
+        boots_anew=True,
     ),
     Game(
         "montezuma_revenge",
@@ -377,6 +381,7 @@ TABLE = (
         over="ram[0x76] == 0x10 || ram[0x77] == 0x10",
         controller="JOYSTICK_RIGHT",
         boot=_after(WAIT, press("RESET", 4), press("SELECT", 3), press("RESET", 8)),
+        boots_anew=True,
     ),
     Game(
         "tennis",
@@ -390,6 +395,7 @@ TABLE = (
         "100 * decimal(ram[0x0f], ram[0x0d])",
         "over ? 0 : (ram[0x0b] & 7) + !(ram[0x00] & 1 && ram[0x11] == 8)",
         over="ram[0x20] != 0",
+        boots_anew=True,
     ),
     Game(
         "tutankham",
@@ -438,6 +444,7 @@ TABLE = (
             press("RESET", 8),
             press("FIRE", 1),
         ),
+        boots_anew=True,
     ),
     Game("zaxxon", "100 * decimal(ram[0x68], ram[0x69])", "ram[0x6a] & 7", boot=RESET_LONGER),
 )

@@ -17,6 +17,15 @@ u32 atari2600_game_bytes() { return sizeof(Game); }
 u32 atari2600_outcome_bytes() { return sizeof(Outcome); }
 u32 atari2600_recording_bytes() { return sizeof(Recording) * RECORDINGS; }
 
+u32 atari2600_booted_bytes() { return sizeof(Booted) * TIMER_VALUES; }
+
+void atari2600_boot(const Game *game, i32 timer, Booted *booted, u8 *screens,
+                    Recording *recordings) {
+  Console console;
+  make_booted({0, 1}, console, *game, timer, *(Screens *)screens, recordings,
+              booted[timer - LEAST_TIMER]);
+}
+
 void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
   for (u32 place = 0; place < bytes; place++) program[place] = decode_at(rom, bytes, place);
 }
