@@ -428,8 +428,9 @@ EVERYWHERE void step_processor(Machine &m) {
 
   operand &= 0xff;
   if (control & READS) {
+    Frame &frame = m.console.frame;
+    if (is_tia(address)) frame.last_access = record_of(frame_clock(m), VSYNC, 0);
     if (is_tia(address) && (address & 15) < 8) {
-      Frame &frame = m.console.frame;
       reach(frame, m.console.tia, m.recording, frame_clock(m));
       if (has_pending_collisions(frame, m.game)) {
         frame.waiting = 1;
@@ -465,6 +466,7 @@ EVERYWHERE void run_processor(Console &console, const Game &game, Recording &rec
   while (m.instructions > 0 && !m.stopped) step_processor(m);
   console.cpu = m.cpu;
   frame.instructions = m.instructions;
+  if (!m.stopped) stop_within_frame(console, recording);
   end_recording(frame, recording);
 }
 
