@@ -16,6 +16,8 @@ struct Machine {
   const u64 *program;
   const u8 *rom;
   i32 cartridge;
+  u32 window;  // the addresses of one bank, for cartridges that switch only whole ones, or 0
+  u32 bank;    // where the current one begins
   u32 first_cycle;   // of the frame
   i32 instructions;  // left
   bool stopped;
@@ -30,6 +32,7 @@ enum : u32 { NOT_FETCHED = 0xffffffffu };
 
 EVERYWHERE bool is_cartridge(u32 address) { return address & 0x1000; }
 EVERYWHERE bool is_tia(u32 address) { return !(address & 0x1080); }
+EVERYWHERE bool is_ram(u32 address) { return (address & 0x1280) == 0x0080; }
 EVERYWHERE bool is_riot(u32 address) { return (address & 0x1280) == 0x0280; }
 
 EVERYWHERE i32 frame_clock(const Machine &m) {
@@ -40,11 +43,17 @@ EVERYWHERE void touch_cartridge(Machine &m, u32 address) {
   if ((address & 0xfff) < FIRST_HOT_SPOT) return;
   touch_hot_spot(m.cpu.slices, m.cartridge, address);
   m.next_pc = NOT_FETCHED;
+  m.bank = bank_start(m.cpu.slices);
+}
+
+EVERYWHERE u32 place(const Machine &m, u32 address) {
+  if (m.window) return m.bank + (address & m.window);
+  return place_in_rom(m.cpu.slices, m.cartridge, address);
 }
 
 EVERYWHERE u8 read_cartridge(Machine &m, u32 address) {
   touch_cartridge(m, address);
-  return read_only(m.rom + place_in_rom(m.cpu.slices, m.cartridge, address));
+  return read_only(m.rom + place(m, address));
 }
 
 // A byte of the program, which may switch banks but is never in the TIA or the RIOT.
@@ -70,7 +79,7 @@ OUTLINED Fetched fetch_slowly(const Console &console, const Game &game, u32 slic
 }
 
 EVERYWHERE u64 decoded(const Machine &m, u32 pc) {
-  return read_only(m.program + place_in_rom(m.cpu.slices, m.cartridge, pc));
+  return read_only(m.program + place(m, pc));
 }
 
 EVERYWHERE u64 fetch(Machine &m) {
@@ -79,6 +88,7 @@ EVERYWHERE u64 fetch(Machine &m) {
   if (is_plain_code(m.cartridge, pc)) return decoded(m, pc);
   Fetched fetched = fetch_slowly(m.console, m.game, m.cpu.slices, pc);
   m.cpu.slices = fetched.slices;
+  m.bank = bank_start(fetched.slices);
   return fetched.word;
 }
 
@@ -88,12 +98,6 @@ EVERYWHERE void fetch_in_advance(Machine &m, u32 pc) {
   if (plain) m.next = decoded(m, pc);
 }
 
-EVERYWHERE u8 read(Machine &m, u32 address) {
-  if (is_cartridge(address)) return read_cartridge(m, address);
-  if ((address & 0x280) == 0x80) return m.console.ram[address & 127];
-  if (is_tia(address)) return read_tia(m.console, m.cpu, address);
-  return read_riot(m.console, address, m.cpu.cycle);
-}
 
 // Pointers in the zero page.
 EVERYWHERE u8 read_zero_page(const Machine &m, u32 address) {
@@ -345,6 +349,7 @@ EVERYWHERE u32 execute_other(Machine &m, u32 operation, u32 address, u32 operand
       u32 low = fetch_byte(m.console, m.game, cpu.slices, address);
       cpu.pc = low | (u32)fetch_byte(m.console, m.game, cpu.slices, next) << 8;
       m.next_pc = NOT_FETCHED;
+      m.bank = bank_start(cpu.slices);
       break;
     }
     case RTI: {
@@ -361,6 +366,7 @@ EVERYWHERE u32 execute_other(Machine &m, u32 operation, u32 address, u32 operand
       u32 low = fetch_byte(m.console, m.game, cpu.slices, 0xfffe);
       cpu.pc = low | (u32)fetch_byte(m.console, m.game, cpu.slices, 0xffff) << 8;
       m.next_pc = NOT_FETCHED;
+      m.bank = bank_start(cpu.slices);
       break;
     }
     default: cpu.pc = (cpu.pc - 1) & 0xffff;  // KIL: the processor hangs
@@ -383,25 +389,9 @@ EVERYWHERE void skip_waiting(Machine &m, u64 load, u32 address, u32 start) {
   m.cpu.cycle += turns * period;
 }
 
-// Run one instruction, or stop before it where it reads collisions that are not latched yet.
-EVERYWHERE void step_processor(Machine &m) {
-  Processor &cpu = m.cpu;
-  const u64 word = fetch(m);
-  const u32 pc = cpu.pc, registers = cpu.registers;
-  const u32 control = control_of(word), length = length_of(control), operation = operation_of(word);
-  u32 operand = operand_of(word), cycles = cycles_of(control);
-  u32 bus = (operand >> (length == 3 ? 8 : 0)) & 0xff;
-  cpu.pc = (pc + length) & 0xffff;
-  fetch_in_advance(m, cpu.pc);
-  m.instructions--;
-  if (control & OTHER && operation >= BPL) {
-    cpu.cycle += cycles;
-    cpu.bus = bus;
-    branch(cpu, operation, operand);
-    return;
-  }
-
-  u32 index = byte_at(registers, 0, control >> INDEX_SHIFT);
+// Where an instruction accesses memory; counts the cycles of leaving a page.
+EVERYWHERE u32 find_address(Machine &m, u32 control, u32 operand, u32 &bus, u32 &cycles) {
+  u32 index = byte_at(m.cpu.registers, 0, control >> INDEX_SHIFT);
   u32 address = (operand + index) & (control & IN_ZERO_PAGE ? 0xff : 0xffff);
   u32 crossed = (operand & 0xff) + index;
   if (control & INDIRECT) {  // without IN_ZERO_PAGE, the index counts after the pointer
@@ -413,39 +403,81 @@ EVERYWHERE void step_processor(Machine &m) {
     crossed = low + index;
   }
   if (control & CROSSING_COSTS && crossed > 0xff) cycles++;
+  return address;
+}
+
+EVERYWHERE u32 stack_address(Machine &m, u32 operation, u32 &bus) {
+  bool pulls = operation == PLA || operation == PLP;
+  u32 before = stack_pointer(m.cpu);
+  // The stack is read once before it moves.
+  if (pulls && before & 0x80) bus = m.console.ram[before & 127];
+  move_stack(m.cpu, pulls ? 1 : -1);
+  return 0x100 | (pulls ? stack_pointer(m.cpu) : before);
+}
+
+// The TIA or the RIOT is read, at the end of an instruction that began at `start`. Returns false if
+// collisions are asked for that are not latched yet.
+EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &value) {
+  Frame &frame = m.console.frame;
+  if (!is_tia(address)) {
+    if (is_riot(address) && address & 4) skip_waiting(m, word, address, start);
+    value = read_riot(m.console, address, m.cpu.cycle);
+    return true;
+  }
+  frame.last_access = record_of(frame_clock(m), VSYNC, 0);
+  if ((address & 15) < 8) {
+    reach(frame, m.console.tia, m.recording, frame_clock(m));
+    if (has_pending_collisions(frame, m.game)) return false;
+  }
+  value = read_tia(m.console, m.cpu, address);
+  return true;
+}
+
+// Run one instruction, or stop before it where it reads collisions that are not latched yet.
+EVERYWHERE void step_processor(Machine &m) {
+  Processor &cpu = m.cpu;
+  const u64 word = fetch(m);
+  const u32 pc = cpu.pc, registers = cpu.registers, bus_before = cpu.bus;
+  const u32 control = control_of(word), length = length_of(control), operation = operation_of(word);
+  u32 operand = operand_of(word), cycles = cycles_of(control), address = operand;
+  u32 bus = (operand >> (length == 3 ? 8 : 0)) & 0xff;
+  cpu.pc = (pc + length) & 0xffff;
+  fetch_in_advance(m, cpu.pc);
+  m.instructions--;
   if (control & OTHER) {
-    if (operation == PHA || operation == PHP) {
-      address = 0x100 | stack_pointer(cpu);
-      move_stack(cpu, -1);
-    } else if (operation == PLA || operation == PLP) {
-      u32 s = stack_pointer(cpu);  // the stack is read once before it moves
-      if (s & 0x80) bus = m.console.ram[s & 127];
-      move_stack(cpu, 1);
-      address = 0x100 | stack_pointer(cpu);
+    if (operation >= BPL) {
+      cpu.cycle += cycles;
+      cpu.bus = bus;
+      branch(cpu, operation, operand);
+      return;
     }
+    if (operation == PHA || operation == PHP || operation == PLA || operation == PLP)
+      address = stack_address(m, operation, bus);
+    else
+      address = find_address(m, control, operand, bus, cycles);
+  } else if (control & (READS | WRITES)) {
+    address = find_address(m, control, operand, bus, cycles);
   }
   cpu.cycle += cycles;
 
   operand &= 0xff;
   if (control & READS) {
-    Frame &frame = m.console.frame;
-    if (is_tia(address)) frame.last_access = record_of(frame_clock(m), VSYNC, 0);
-    if (is_tia(address) && (address & 15) < 8) {
-      reach(frame, m.console.tia, m.recording, frame_clock(m));
-      if (has_pending_collisions(frame, m.game)) {
-        frame.waiting = 1;
-        m.stopped = true;
-        cpu.pc = pc;
-        cpu.registers = registers;
-        cpu.cycle -= cycles;
-        m.instructions++;
-        return;
-      }
-    } else if (is_riot(address) && address & 4) {
-      skip_waiting(m, word, address, pc);
-    }
     cpu.bus = bus;
-    operand = bus = read(m, address);
+    if (is_ram(address)) {
+      operand = m.console.ram[address & 127];
+    } else if (is_cartridge(address)) {
+      operand = read_cartridge(m, address);
+    } else if (!read_chip(m, word, pc, address, operand)) {
+      m.console.frame.waiting = 1;
+      m.stopped = true;
+      cpu.pc = pc;
+      cpu.registers = registers;
+      cpu.bus = bus_before;
+      cpu.cycle -= cycles;
+      m.instructions++;
+      return;
+    }
+    bus = operand;
   }
   u32 value = control & OTHER ? execute_other(m, operation, address, operand)
                               : execute_formula(cpu, word, operand);
@@ -461,7 +493,8 @@ EVERYWHERE void run_processor(Console &console, const Game &game, Recording &rec
   IS_SHARED(&console);
   Frame &frame = console.frame;
   Machine m = {console.cpu, 0, NOT_FETCHED, game.program, game.rom, game.cartridge,
-               frame.first_cycle, frame.instructions, false, console, game, recording};
+               window_of_bank(game.cartridge), bank_start(console.cpu.slices), frame.first_cycle, frame.instructions, false,
+               console, game, recording};
   frame.waiting = 0;
   while (m.instructions > 0 && !m.stopped) step_processor(m);
   console.cpu = m.cpu;
