@@ -58,4 +58,33 @@ void atari2600_look(const Environment *env, u8 *ram, i32 *lives_over_page) {
   lives_over_page[1] = env->over;
   lives_over_page[2] = env->console.frame.page;
 }
+
+// Batches as on the GPU: the same arguments as the kernels of device.cu.
+void atari2600_batch_constants(u32 *opcodes, u32 *sizes) {
+  atari2600_opcodes(opcodes);
+  sizes[0] = sizeof(Environment);
+  sizes[1] = sizeof(Game);
+  sizes[2] = sizeof(Outcome);
+}
+void atari2600_batch_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
+                           const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++) {
+    atari2600_insert(envs + i, 1, games + game_of[i], ram, seeds + i, screens + (u64)i * 2 * SCREEN);
+    reset(envs[i], games[game_of[i]], settings, memory_of(i, screens, gray, observations, ended));
+  }
+}
+void atari2600_batch_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, u8 *screens, const u8 *gray, u8 *observations,
+                           u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    reset(envs[i], games[game_of[i]], settings, memory_of(i, screens, gray, observations, ended));
+}
+void atari2600_batch_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                          Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
+                          const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    step(envs[i], games[game_of[i]], settings, (i32)actions[i],
+         memory_of(i, screens, gray, observations, ended), outcomes[i]);
+}
 }

@@ -8,12 +8,28 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from hadamard.envs.atari2600.games import TABLE, Game
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the kernels of ``device.cu`` divide environments among a GPU's processors."""
+
+    environments: int = 32
+    """In a block."""
+    threads: int = 32
+    """Of a block."""
+    shared_bytes: int = 0
+    """Dynamic shared memory of a block."""
+
+
+LAUNCH = Launch()
 
 
 def table_header() -> str:

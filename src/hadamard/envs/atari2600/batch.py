@@ -1,0 +1,232 @@
+"""A batch of environments on a device, of one game or of several, and what a step leaves there.
+
+On a GPU the kernels of ``device.cu`` play it, and on a CPU the library that g++ makes of the same
+source, with the same arguments. All memory is tensors of the device. A step only queues work on a
+GPU, so it can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hadamard.envs.atari2600 import emulators, roms
+from hadamard.envs.atari2600.emulators import OUTCOME, CGame, Settings
+from hadamard.envs.atari2600.games import TABLE
+from hadamard.envs.atari2600.source import LAUNCH, host_library
+
+FRAMES = 4
+SIDE = emulators.SIDE
+SCREEN = emulators.HEIGHT * emulators.WIDTH
+MAX_GAMES = 256
+"""Different games in a batch: an environment's game is a byte."""
+_MAX_STEPS = 27_000
+_MAX_FRAMES = 108_000
+_OPCODES, _SIZES = 256, 3
+
+Tensors = dict[str, Tensor]
+
+
+def settings_of(atari_reset: str, *, training: bool) -> Settings:
+    """Return the rules of a suite's environments; those of ``atari_game.py``."""
+    envpool = atari_reset == "envpool"
+    return Settings(
+        protocol=int(envpool),
+        training=int(training),
+        most_steps=_MAX_STEPS if envpool else 0,
+        most_frames=0 if envpool else _MAX_FRAMES,
+    )
+
+
+class Player:
+    """The functions that play, on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type == "cuda":
+            from hadamard.envs.atari2600.nvrtc import kernels
+
+            self._kernels = kernels(device)
+        else:
+            self._library = host_library()
+        opcodes = torch.zeros(_OPCODES, dtype=torch.int32, device=device)
+        sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
+        self.call("constants", 1, [opcodes, sizes])
+        self.opcodes = opcodes
+        """The table of the processor's instructions, packed."""
+        self.environment_bytes, *others = sizes.tolist()
+        assert others == [ctypes.sizeof(CGame), OUTCOME.itemsize]
+
+    def call(self, name: str, count: int, arguments: Sequence[Any]) -> None:
+        """Call a function of so many environments; tensors stand for where they are."""
+        values = [
+            ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument
+            for argument in arguments
+        ]
+        if self.device.type == "cuda":
+            blocks = -(-count // LAUNCH.environments)
+            with torch.cuda.device(self.device):
+                self._kernels.launch(
+                    f"atari2600_{name}", blocks, LAUNCH.threads, LAUNCH.shared_bytes, values
+                )
+        else:
+            getattr(self._library, f"atari2600_batch_{name}")(*values)
+
+
+class Cartridges:
+    """Several games' ROMs and what else all their environments share, on a device."""
+
+    def __init__(self, player: Player, names: Sequence[str]) -> None:
+        device = player.device
+        self._tensors: list[Tensor] = [player.opcodes]
+        ram, timers = emulators.power_on_values()
+        self.ram, self._timers = (torch.from_numpy(v.copy()).to(device) for v in (ram, timers))
+        self.gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
+        records = [self._game(name, player.opcodes) for name in names]
+        packed = b"".join(bytes(record) for record in records)
+        self.games = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(device)
+
+    def _game(self, name: str, opcodes: Tensor) -> CGame:
+        """Return the entry of a game, whose ROM is put on the device."""
+        content = roms.read(name)
+        rom = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(opcodes.device)
+        self._tensors.append(rom)
+        game = emulators.c_game(emulators.entry(name), len(content), roms.minimal_actions(name))
+        game.rom, game.opcodes = rom.data_ptr(), opcodes.data_ptr()
+        game.timers, game.timer_count = self._timers.data_ptr(), len(self._timers)
+        return game
+
+
+class Outcome(NamedTuple):
+    """What a step of every environment led to; see the struct of ``agent.h``."""
+
+    reward: Tensor
+    """Not clipped; int32, as the score and the length."""
+    terminated: Tensor
+    truncated: Tensor
+    begun: Tensor
+    """A life or a game ended and a new one began: the newest frame is its first."""
+    finished: Tensor
+    """A whole game ended, and these are its score and its length."""
+    score: Tensor
+    length: Tensor
+
+
+class Batch:
+    """Environments that step together.
+
+    ``state`` is all that the next step depends on, a row for each environment. ``frames`` are the
+    newest frames, and ``ended`` the last ones before a life or a game ended.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        settings: Settings,
+        device: torch.device,
+        state: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Make environments that play the games of these names, one for each."""
+        self.count, self.settings, self.device = len(names), settings, device
+        self.player = Player(device)
+        different = list(dict.fromkeys(names))
+        assert len(different) <= MAX_GAMES
+        self.cartridges = Cartridges(self.player, different)
+        places = [different.index(name) for name in names]
+        self._game_of = torch.tensor(places, dtype=torch.uint8, device=device)
+
+        def empty(*shape: int) -> Tensor:
+            return torch.zeros(self.count, *shape, dtype=torch.uint8, device=device)
+
+        self.state: Tensors = (
+            dict(state)
+            if state is not None
+            else {
+                "consoles": empty(self.player.environment_bytes),
+                "screens": empty(2, SCREEN),
+                "stacks": empty(FRAMES, SIDE, SIDE),
+            }
+        )
+        self.frames, self.ended = empty(SIDE, SIDE), empty(SIDE, SIDE)
+        self._outcomes = empty(OUTCOME.itemsize)
+        self._actions = torch.zeros(self.count, dtype=torch.int64, device=device)
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Insert the cartridges and begin the first games."""
+        numbers = np.array(seeds, dtype=np.uint32).view(np.int32)
+        seed = torch.from_numpy(numbers).to(self.device)
+        self._call("begin", [seed, self.cartridges.ram])
+
+    def reset(self) -> None:
+        """Drop the running games and begin others."""
+        self._call("reset", [])
+
+    def play(self, action: Tensor) -> None:
+        """Play one step of every environment; actions are numbers of the minimal action set."""
+        self._actions.copy_(action)
+        self._call("step", [self._actions, self._outcomes])
+
+    def _call(self, name: str, arguments: Sequence[Any]) -> None:
+        state, shared = self.state, self.cartridges
+        self.player.call(
+            name,
+            self.count,
+            [
+                state["consoles"],
+                ctypes.c_int32(self.count),
+                shared.games,
+                self._game_of,
+                self.settings,
+                *arguments,
+                state["screens"],
+                shared.gray,
+                self.frames,
+                self.ended,
+            ],
+        )
+
+    def outcome(self) -> Outcome:
+        """Return what the last step led to."""
+        numbers, flags = self._outcomes.view(torch.int32), self._outcomes[:, 4:8].bool()
+        return Outcome(numbers[:, 0], *flags.unbind(1), numbers[:, 2], numbers[:, 3])
+
+    def outcomes_on_host(self) -> NDArray[Any]:
+        """Wait for the last step, and return what it led to as an array of ``OUTCOME``."""
+        return self._outcomes.cpu().numpy().view(OUTCOME)[:, 0]
+
+    def fill_stacks(self) -> Tensor:
+        """Begin every stack with its newest frame, four times; return the stacks."""
+        stacks = self.state["stacks"]
+        stacks.copy_(self.frames.unsqueeze(1).expand_as(stacks))
+        return stacks
+
+    def advance_stacks(self, outcome: Outcome, *, refill_after_life: bool) -> Tensor:
+        """Append the step's frames to the stacks; return the stacks before anything began anew."""
+        stacks, newest = self.state["stacks"], self.frames.unsqueeze(1)
+        begun, finished = (
+            flag.view(-1, 1, 1, 1) for flag in (outcome.begun, outcome.finished)
+        )
+        last = torch.where(begun, self.ended.unsqueeze(1), newest)
+        final = torch.cat((stacks[:, 1:], last), 1)
+        continued = torch.where(begun, torch.cat((final[:, 1:], newest), 1), final)
+        refilled = begun if refill_after_life else finished
+        stacks.copy_(torch.where(refilled, newest, continued))
+        return final
+
+
+def refusal(rom: str) -> str | None:
+    """Say why a game cannot be played by these emulators; None if it can."""
+    game = next(game for game in TABLE if game.rom == rom)
+    return game.refused or None
+
+
+def environment_bytes() -> int:
+    """Return the memory of one environment on its device, at least."""
+    stacks = 2 * FRAMES * SIDE * SIDE  # those handed out are copies
+    return 2 * SCREEN + stacks + 2 * SIDE * SIDE
