@@ -25,7 +25,8 @@ A plugin's module that defines these is a suite, too. A suite may also define:
 - ``SLOW``, whether several environments are spread over worker processes by default;
 - ``PRELOAD``, the packages to load once for all workers;
 - ``make_on_device``, which makes environments that are played on the learner's device: tensor
-  programs (``tensor_games``), for fleets of runs, or emulators;
+  programs (``tensor_games``), for fleets of runs, or emulators. ``longest_rollout(task)`` belongs
+  to it: a number of steps in which no game is truncated twice;
 - ``emulator_trouble(task, device)``, where ``--train.emulators`` chooses between ``make`` and
   ``make_on_device``: it says why the second is not possible;
 - ``make_part``, which makes the environments of one worker, and ``assemble``, which wraps those
@@ -61,6 +62,7 @@ __all__ = [
     "automatic_workers",
     "emulator_trouble",
     "has_emulators",
+    "longest_rollout",
     "install_command",
     "make",
     "make_on_device",
@@ -268,6 +270,14 @@ def plays_on_device(name: str, emulators: str = "cpu") -> bool:
     """
     module = _import_suite(_resolve(name)[0])
     return hasattr(module, "make_on_device") and (emulators == "gpu" or not has_emulators(name))
+
+
+def longest_rollout(name: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    suite, task = _resolve(name)
+    module = _import_suite(suite)
+    steps: int = module.longest_rollout(task)
+    return steps
 
 
 def make_on_device(

@@ -35,7 +35,7 @@ from hadamard.envs.atari2600 import roms
 from hadamard.envs.atari2600.batch import refusal
 from hadamard.envs.atari2600.nvrtc import NoGpuEmulators, check_gpu
 from hadamard.envs.atari_game import FRAME_SKIP, SIDE, Frame, Game, open_emulator
-from hadamard.envs.atari_on_device import EmulatedGames
+from hadamard.envs.atari_on_device import SHORTEST_CUT, EmulatedGames
 from hadamard.envs.common import (
     check_actions,
     check_num_envs,
@@ -113,6 +113,12 @@ def make_on_device(
         training=training,
         atari_reset=atari_reset,
     )
+
+
+def longest_rollout(task: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    del task
+    return SHORTEST_CUT
 
 
 def emulator_trouble(task: str, device: torch.device) -> str | None:

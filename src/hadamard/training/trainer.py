@@ -110,9 +110,10 @@ class Trainer:
                 run.cut({}, -1)
                 self.pipeline.reset()
             net = self.spec.net
+            device = f"{self.device}{' with emulators' if train.emulators == 'gpu' else ''}"
             title = (
                 f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
-                f"seed {self.spec.seed}, {self.device} -> {run.path}"
+                f"seed {self.spec.seed}, {device} -> {run.path}"
             )
             self.progress = progress(title, train.horizon, self.step)
             stack.callback(self.progress.close)

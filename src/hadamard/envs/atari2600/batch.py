@@ -154,7 +154,8 @@ class Batch:
             }
         )
         self.frames, self.ended = empty(SIDE, SIDE), empty(SIDE, SIDE)
-        self._outcomes = empty(OUTCOME.itemsize)
+        # A row is the struct Outcome: reward, four flags in one number, score, length.
+        self._outcomes = torch.zeros(self.count, 4, dtype=torch.int32, device=device)
         self._actions = torch.zeros(self.count, dtype=torch.int64, device=device)
 
     def begin(self, seeds: Sequence[int]) -> None:
@@ -193,8 +194,11 @@ class Batch:
 
     def outcome(self) -> Outcome:
         """Return what the last step led to."""
-        numbers, flags = self._outcomes.view(torch.int32), self._outcomes[:, 4:8].bool()
-        return Outcome(numbers[:, 0], *flags.unbind(1), numbers[:, 2], numbers[:, 3])
+        reward, flags, score, length = self._outcomes.unbind(1)
+        terminated, truncated, begun, finished = (
+            (flags >> shift & 0xFF).bool() for shift in (0, 8, 16, 24)
+        )
+        return Outcome(reward, terminated, truncated, begun, finished, score, length)
 
     def outcomes_on_host(self) -> NDArray[Any]:
         """Wait for the last step, and return what it led to as an array of ``OUTCOME``."""
