@@ -14,8 +14,8 @@ greedy play, the step simply returns that observation.
 
 ``AtariGames`` plays the games and returns single frames, in this process or in workers;
 ``AtariEnvs`` stacks the frames on the learner's device, so that only a quarter of each observation
-is copied there. The state is exact. ``EmulatedGames`` (``atari_on_device.py``) are the same games on
-a GPU.
+is copied there. The state is exact. ``EmulatedGames`` (``atari_on_device.py``) are the same games
+on a GPU.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from torch import Tensor
 from hadamard.core.types import EnvSpec, Episode, State, Step
 from hadamard.envs.atari2600 import roms
 from hadamard.envs.atari2600.batch import FRAMES, SIDE, Batch, Tensors, settings_of
-from hadamard.envs.atari2600.emulators import OUTCOME
 from hadamard.envs.atari_game import FRAME_SKIP
 from hadamard.envs.common import check_actions, check_num_envs, check_saved
 

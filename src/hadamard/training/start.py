@@ -162,7 +162,8 @@ def new_trainer(
     together: int = 1,
 ) -> Iterator[Trainer]:
     """Make a new run, to be trained with `fit`, so many of its shape together."""
-    spec = fleet.resolved(algorithm, with_remedy_defaults(spec), together=together > 1, count=together)
+    spec = with_remedy_defaults(spec)
+    spec = fleet.resolved(algorithm, spec, together=together > 1, count=together)
     with ExitStack() as stack:
         setup = stack.enter_context(closing(Setup(algorithm, spec)))
         yield _created(setup, progress, stack)

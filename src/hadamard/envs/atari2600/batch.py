@@ -213,9 +213,7 @@ class Batch:
     def advance_stacks(self, outcome: Outcome, *, refill_after_life: bool) -> Tensor:
         """Append the step's frames to the stacks; return the stacks before anything began anew."""
         stacks, newest = self.state["stacks"], self.frames.unsqueeze(1)
-        begun, finished = (
-            flag.view(-1, 1, 1, 1) for flag in (outcome.begun, outcome.finished)
-        )
+        begun, finished = (flag.view(-1, 1, 1, 1) for flag in (outcome.begun, outcome.finished))
         last = torch.where(begun, self.ended.unsqueeze(1), newest)
         final = torch.cat((stacks[:, 1:], last), 1)
         continued = torch.where(begun, torch.cat((final[:, 1:], newest), 1), final)

@@ -108,7 +108,7 @@ def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
         log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program), "be compiled")
         _checked(nvrtc.nvrtcGetProgramLog(program, log), "be compiled")
         raise NoGpuEmulators(f"NVRTC refused the emulators:\n{log.decode(errors='replace')}")
-    code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "be compiled")
+    code: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program), "be compiled")
     _checked(nvrtc.nvrtcGetCUBIN(program, code), "be compiled")
     nvrtc.nvrtcDestroyProgram(program)
     return code
@@ -163,7 +163,9 @@ class Kernels:
 def check_gpu(device: torch.device) -> None:
     """Refuse a device on which the kernels cannot run."""
     if device.type != "cuda":
-        raise NoGpuEmulators(f"{device} is no GPU")
+        raise NoGpuEmulators(f"the device is {device}, which is no GPU")
+    if not torch.cuda.is_available():
+        raise NoGpuEmulators("PyTorch finds no GPU here")
     kernels(device)
 
 

@@ -97,5 +97,7 @@ def minimal_actions(rom: str) -> tuple[int, ...]:
 
     ALEInterface.setLoggerMode(LoggerMode.Error)
     emulator = ALEInterface()
-    emulator.loadROM(roms.get_rom_path(rom))
+    path = roms.get_rom_path(rom)
+    assert path is not None  # ``read`` has found it
+    emulator.loadROM(path)
     return tuple(int(action.value) for action in emulator.getMinimalActionSet())

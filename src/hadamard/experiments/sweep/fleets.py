@@ -71,7 +71,8 @@ def _with_emulators(jobs: Sequence[Job], slots: int, *, gpus: bool) -> list[Job]
                 chosen[index] = replace(job, spec=spec)
             elif job.spec.train.emulators == "auto" and gpus and job.spec.device != "cpu":
                 spec = emulators.with_emulators(job.spec, "gpu")
-                if envs.has_emulators(spec.env) and fleet.begins_on(job.algorithm, spec, on_gpu=True):
+                begins = fleet.begins_on(job.algorithm, spec, on_gpu=True)
+                if begins and envs.has_emulators(spec.env):
                     open_.append((index, replace(job, spec=spec)))
         except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ImportError):
             continue  # it is damaged or wrong, which its process reports

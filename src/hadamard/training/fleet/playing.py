@@ -60,18 +60,19 @@ class Player:
         everyone = torch.zeros(count, steps, self.obs.shape[1], device=device)
         self._ends = everyone.bool(), everyone, everyone.to(torch.int32)
         self._step: Callable[[], Metrics] | None = None
+        self._halves: tuple[Callable[..., Any], ...] = self._choose_actions, self._take_outcome
+        """Of a step: before the games are played, and after."""
         self._compiled, self._capture = compiler(train.compile, device), train.capture
 
     def stores_with(self, store: Callable[[Metrics], None], changed: Sequence[Tensor]) -> None:
         """Let ``store`` keep each step's values; it changes these tensors."""
         self._store = store
         changed = [*changed, *self.games.tensors, self.obs, self.position, *self._ends]
-        play = self._play
+        play: Callable[[], Metrics] = self._play
         if self.games.traceable:
             play = self._compiled(play)
         else:
-            self._choose_actions = self._compiled(self._choose_actions)
-            self._take_outcome = self._compiled(self._take_outcome)
+            self._halves = tuple(self._compiled(half) for half in self._halves)
         self._step = jit(play, self.device, changed, self._capture)
 
     def begin(self, step: int) -> None:
@@ -111,9 +112,11 @@ class Player:
 
     @torch.no_grad()
     def _play(self) -> Metrics:
-        chosen = self._choose_actions()
+        choose_actions, take_outcome = self._halves
+        chosen = choose_actions()
         self.games.launch(chosen["actions"])
-        return self._take_outcome(chosen)
+        outcome: Metrics = take_outcome(chosen)
+        return outcome
 
     @torch.no_grad()
     def _choose_actions(self) -> dict[str, Tensor]:
