@@ -9,6 +9,8 @@ records included:
 - ``pqn-one``: one run of PQN with 128 environments, with the emulators of the GPU and, beside it,
   of the CPU (worker processes; their rate varies with the number of cores).
 - ``pqn-games``: a run of PQN on each of eight games with ReLU, then with tanh + HR.
+- ``pqn-seeds``: four seeds of PQN on one game, as one fleet, and in halves of which one learns
+  while the other plays.
 - ``ppo-variants``: runs of PPO on each of eight games with ReLU, tanh and tanh + HR, 8
   environments each.
 - ``ppo-games``: a run of PPO on each of eight games with ReLU, then with tanh + HR.
@@ -39,7 +41,7 @@ GAMES = (
     *("Asterix", "BeamRider", "Breakout", "MsPacman"),
     *("Qbert", "Seaquest", "SpaceInvaders", "VideoPinball"),
 )
-CASES = ("pqn-one", "pqn-games", "ppo-variants", "ppo-games")
+CASES = ("pqn-one", "pqn-seeds", "pqn-games", "ppo-variants", "ppo-games")
 Measured = TimedFleets | TimedTraining
 
 
@@ -73,6 +75,14 @@ def ways_of(case: str, games: list[str], **options: Any) -> dict[str, Callable[[
             "emulators on the CPU": lambda: TimedTraining("pqn", on_cpu, folder / "cpu"),
         }
     algorithm = case.partition("-")[0]
+    if case == "pqn-seeds":
+        seeds = [
+            spec_of("pqn", games[0], "ReLU", "gpu", {**changes, "seed": seed}) for seed in range(4)
+        ]
+        return {
+            "one fleet": lambda: TimedFleets("pqn", seeds, folder / "one", halves=False),
+            "two halves": lambda: TimedFleets("pqn", seeds, folder / "halves"),
+        }
     if case == "ppo-variants":
         return {"ReLU, tanh, tanh + HR": lambda: fleets(algorithm, games, [*VARIANTS], **options)}
     return {

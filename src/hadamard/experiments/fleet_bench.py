@@ -33,12 +33,14 @@ _CLOCKED = {"playing": ("acting", "stepping"), "learning": ("learning",), "healt
 class TimedFleets:
     """Fleets of one process that train a few seconds at a time, timed, diagnoses included.
 
-    Runs of one shape are a fleet. Several fleets take turns, each on a CUDA stream of its own, as
+    Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on a CUDA stream of its own, as
     in training. Construction includes the warm-up: compilation, CUDA graph capture and the first
     block.
     """
 
-    def __init__(self, algorithm: str, specs: Sequence[RunSpec[Any]], folder: Path) -> None:
+    def __init__(
+        self, algorithm: str, specs: Sequence[RunSpec[Any]], folder: Path, *, halves: bool = True
+    ) -> None:
         start = time.perf_counter()
         with ExitStack() as stack:
             trainers = []
@@ -53,9 +55,10 @@ class TimedFleets:
                 trainers.append(stack.enter_context(closing(trainer)))
             self.trainers = trainers
             names, own = [algorithm] * len(trainers), [trainer.spec for trainer in trainers]
-            self.fleets = [
-                Fleet(group) for group in fleet.grouped(trainers, names, own, [0] * len(own))
-            ]
+            groups = fleet.grouped(trainers, names, own, [0] * len(own))
+            emulated = halves and any(fleet.is_emulated(algorithm, spec) for spec in own)
+            groups = fleet.in_halves(groups, emulated=emulated)
+            self.fleets = [Fleet(group) for group in groups]
             self._loops = [unit.loop(lambda: False) for unit in self.fleets]
             self._blocks()
             self._blocks()
@@ -145,7 +148,7 @@ class TimedFleet(TimedFleets):
         spec = overridden(default_spec(algorithm, env), {**VARIANTS[variant], **(changes or {})})
         specs = [overridden(spec, {"device": device, "seed": seed}) for seed in range(runs)]
         super().__init__(algorithm, specs, folder)
-        (self.fleet,) = self.fleets
+        self.fleet = self.fleets[0]
 
 
 def bench(request: Bench) -> str:

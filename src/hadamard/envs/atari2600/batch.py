@@ -26,8 +26,8 @@ SIDE = emulators.SIDE
 SCREEN = emulators.HEIGHT * emulators.WIDTH
 MAX_GAMES = 256
 """Different games in a batch: an environment's game is a byte."""
-_MAX_STEPS = 27_000
-_MAX_FRAMES = 108_000
+MAX_STEPS, MAX_FRAMES = 27_000, 108_000
+"""Chosen actions, or frames of the emulator, after which a game is truncated."""
 _OPCODES, _SIZES = 256, 3
 
 Tensors = dict[str, Tensor]
@@ -39,8 +39,8 @@ def settings_of(atari_reset: str, *, training: bool) -> Settings:
     return Settings(
         protocol=int(envpool),
         training=int(training),
-        most_steps=_MAX_STEPS if envpool else 0,
-        most_frames=0 if envpool else _MAX_FRAMES,
+        most_steps=MAX_STEPS if envpool else 0,
+        most_frames=0 if envpool else MAX_FRAMES,
     )
 
 

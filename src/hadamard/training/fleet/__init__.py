@@ -47,12 +47,17 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
 
 def plays_on_device(algorithm: str, spec: RunSpec[Any]) -> bool:
     """Say whether the games of a fleet are played on the device, within its computation."""
+    if envs.has_emulators(spec.env):
+        return is_emulated(algorithm, spec)
+    return envs.plays_on_device(spec.env)
+
+
+def is_emulated(algorithm: str, spec: RunSpec[Any]) -> bool:
+    """Say whether emulators play the games of a fleet on the device, within its computation."""
     from hadamard.training.fleet.kinds import WITH_EMULATORS
 
     kind = discover.find(discover.ALGORITHMS, algorithm, "algorithm").build.fleet_kind
-    if envs.has_emulators(spec.env):
-        return spec.train.emulators == "gpu" and kind in WITH_EMULATORS
-    return envs.plays_on_device(spec.env)
+    return spec.train.emulators == "gpu" and kind in WITH_EMULATORS
 
 
 def _obstacle_on_host(algorithm: str, kind: str, spec: RunSpec[Any]) -> str | None:
@@ -150,6 +155,24 @@ def grouped(
     for item, algorithm, spec, step in zip(items, algorithms, specs, steps, strict=True):
         groups.setdefault((_shape(algorithm, spec), step), []).append(item)
     return list(groups.values())
+
+
+def in_halves(groups: Sequence[Sequence[Item]], *, emulated: bool) -> list[list[Item]]:
+    """Divide the only fleet of a process in two, if its games are emulated on the device.
+
+    One plays while the other learns, on streams of their own. Playing takes as long for half of the
+    games, since a GPU has room for many more. No result depends on it.
+
+    Examples:
+        >>> in_halves([[1, 2, 3]], emulated=True), in_halves([[1, 2], [3]], emulated=True)
+        ([[1, 2], [3]], [[1, 2], [3]])
+    """
+    divided = [list(group) for group in groups]
+    if not emulated or len(divided) != 1:
+        return divided
+    (runs,) = divided
+    middle = (len(runs) + 1) // 2
+    return [half for half in (runs[:middle], runs[middle:]) if half]
 
 
 def _shape(algorithm: str, spec: RunSpec[Any]) -> str:
