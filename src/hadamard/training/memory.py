@@ -33,8 +33,8 @@ ENVIRONMENT_BYTES = {
     "minatar": 7_000,
 }
 """Memory of one environment by suite, measured on Linux; of gym's a small one, CartPole."""
-EMULATED_BYTES = 130_000
-"""Memory of one Atari game that is played on a device: two screens, stacked frames, the console."""
+EMULATED_BYTES = 240_000
+"""Memory of one Atari game that is played on a device: screens, recordings, stacked frames."""
 SMALL_ENVIRONMENT_BYTES = 1_000
 """Memory of one environment of any other suite, at least."""
 WORKER_BYTES = 30_000_000

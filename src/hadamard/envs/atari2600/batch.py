@@ -28,7 +28,9 @@ MAX_GAMES = 256
 """Different games in a batch: an environment's game is a byte."""
 MAX_STEPS, MAX_FRAMES = 27_000, 108_000
 """Chosen actions, or frames of the emulator, after which a game is truncated."""
-_OPCODES, _SIZES = 256, 3
+_SIZES = 4
+_DECODERS = 256
+"""Threads of a block that decodes a ROM."""
 
 Tensors = dict[str, Tensor]
 
@@ -55,25 +57,32 @@ class Player:
             self._kernels = kernels(device)
         else:
             self._library = host_library()
-        opcodes = torch.zeros(_OPCODES, dtype=torch.int32, device=device)
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
-        self.call("constants", 1, [opcodes, sizes])
-        self.opcodes = opcodes
-        """The table of the processor's instructions, packed."""
-        self.environment_bytes, *others = sizes.tolist()
-        assert others == [ctypes.sizeof(CGame), OUTCOME.itemsize]
+        self._call("sizes", 1, 1, [sizes])
+        self.console_bytes, game_bytes, outcome_bytes, self.recording_bytes = sizes.tolist()
+        assert (game_bytes, outcome_bytes) == (ctypes.sizeof(CGame), OUTCOME.itemsize)
 
-    def call(self, name: str, count: int, arguments: Sequence[Any]) -> None:
-        """Call a function of so many environments; tensors stand for where they are."""
+    def decode(self, rom: Tensor) -> Tensor:
+        """Return the decoded instructions of a ROM."""
+        program = torch.zeros(len(rom), dtype=torch.int64, device=self.device)
+        blocks = -(-len(rom) // _DECODERS)
+        self._call("decode", blocks, _DECODERS, [rom, ctypes.c_uint32(len(rom)), program])
+        return program
+
+    def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
+        """Call a function of so many environments."""
+        self._call(name, LAUNCH.blocks(count), LAUNCH.block, arguments)
+
+    def _call(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+        """Call a function; tensors stand for where they are."""
         values = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument
             for argument in arguments
         ]
         if self.device.type == "cuda":
-            blocks = -(-count // LAUNCH.environments)
             with torch.cuda.device(self.device):
                 self._kernels.launch(
-                    f"atari2600_{name}", blocks, LAUNCH.threads, LAUNCH.shared_bytes, values
+                    f"atari2600_{name}", blocks, threads, values, LAUNCH.shared_bytes
                 )
         else:
             getattr(self._library, f"atari2600_batch_{name}")(*values)
@@ -84,21 +93,22 @@ class Cartridges:
 
     def __init__(self, player: Player, names: Sequence[str]) -> None:
         device = player.device
-        self._tensors: list[Tensor] = [player.opcodes]
+        self._kept: list[Tensor] = []
         ram, timers = emulators.power_on_values()
         self.ram, self._timers = (torch.from_numpy(v.copy()).to(device) for v in (ram, timers))
         self.gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
-        records = [self._game(name, player.opcodes) for name in names]
+        records = [self._game(name, player) for name in names]
         packed = b"".join(bytes(record) for record in records)
         self.games = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(device)
 
-    def _game(self, name: str, opcodes: Tensor) -> CGame:
+    def _game(self, name: str, player: Player) -> CGame:
         """Return the entry of a game, whose ROM is put on the device."""
         content = roms.read(name)
-        rom = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(opcodes.device)
-        self._tensors.append(rom)
+        rom = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(player.device)
+        program = player.decode(rom)
+        self._kept += rom, program
         game = emulators.c_game(emulators.entry(name), len(content), roms.minimal_actions(name))
-        game.rom, game.opcodes = rom.data_ptr(), opcodes.data_ptr()
+        game.rom, game.program = rom.data_ptr(), program.data_ptr()
         game.timers, game.timer_count = self._timers.data_ptr(), len(self._timers)
         return game
 
@@ -148,8 +158,9 @@ class Batch:
             dict(state)
             if state is not None
             else {
-                "consoles": empty(self.player.environment_bytes),
+                "consoles": empty(self.player.console_bytes),
                 "screens": empty(2, SCREEN),
+                "recordings": empty(self.player.recording_bytes),
                 "stacks": empty(FRAMES, SIDE, SIDE),
             }
         )
@@ -175,7 +186,7 @@ class Batch:
 
     def _call(self, name: str, arguments: Sequence[Any]) -> None:
         state, shared = self.state, self.cartridges
-        self.player.call(
+        self.player.play(
             name,
             self.count,
             [
@@ -186,6 +197,7 @@ class Batch:
                 self.settings,
                 *arguments,
                 state["screens"],
+                state["recordings"],
                 shared.gray,
                 self.frames,
                 self.ended,
@@ -226,9 +238,3 @@ def refusal(rom: str) -> str | None:
     """Say why a game cannot be played by these emulators; None if it can."""
     game = next(game for game in TABLE if game.rom == rom)
     return game.refused or None
-
-
-def environment_bytes() -> int:
-    """Return the memory of one environment on its device, at least."""
-    stacks = 2 * FRAMES * SIDE * SIDE  # those handed out are copies
-    return 2 * SCREEN + stacks + 2 * SIDE * SIDE

@@ -55,7 +55,7 @@ class CGame(ctypes.Structure):
 
     _fields_ = (
         ("rom", ctypes.c_void_p),
-        ("opcodes", ctypes.c_void_p),
+        ("program", ctypes.c_void_p),
         ("timers", ctypes.c_void_p),
         ("timer_count", ctypes.c_uint32),
         ("number", ctypes.c_int32),
@@ -141,13 +141,13 @@ class Emulators:
         game = entry(rom)
         self.count = len(seeds)
         self._rom = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8).copy()
-        self._opcodes = np.zeros(256, dtype=np.uint32)
-        self.library.atari2600_opcodes(_pointer(self._opcodes))
+        self._program = np.zeros(len(self._rom), dtype=np.uint64)
+        self.library.atari2600_decode(_pointer(self._rom), len(self._rom), _pointer(self._program))
         self._ram, self._timers = power_on_values()
         self._grays = GRAYS.copy()
         self.game = c_game(game, len(self._rom), actions)
         self.game.rom = _pointer(self._rom).value
-        self.game.opcodes = _pointer(self._opcodes).value
+        self.game.program = _pointer(self._program).value
         self.game.timers = _pointer(self._timers).value
         self.game.timer_count = len(self._timers)
         assert self.library.atari2600_game_bytes() == ctypes.sizeof(CGame)
@@ -155,6 +155,8 @@ class Emulators:
         size = self.library.atari2600_environment_bytes()
         self.state = np.zeros((self.count, size), dtype=np.uint8)
         self.screens = np.zeros((self.count, 2, HEIGHT, WIDTH), dtype=np.uint8)
+        film = self.library.atari2600_recording_bytes()
+        self._recordings = np.zeros((self.count, film), dtype=np.uint8)
         self.observations = np.zeros((self.count, SIDE, SIDE), dtype=np.uint8)
         self.ended = np.zeros_like(self.observations)
         self.outcomes = np.zeros(self.count, dtype=OUTCOME)
@@ -165,7 +167,7 @@ class Emulators:
             ctypes.byref(self.game),
             _pointer(self._ram),
             _pointer(self._seeds),
-            _pointer(self.screens),
+            *self._film(),
         )
 
     def reset(self, settings: Settings) -> None:
@@ -191,26 +193,35 @@ class Emulators:
         )
 
     def _views(self) -> tuple[ctypes.c_void_p, ...]:
-        buffers = (self.screens, self._grays, self.observations, self.ended)
-        return tuple(_pointer(buffer) for buffer in buffers)
+        buffers = (self._grays, self.observations, self.ended)
+        return (*self._film(), *map(_pointer, buffers))
+
+    def _film(self) -> tuple[ctypes.c_void_p, ...]:
+        return _pointer(self.screens), _pointer(self._recordings)
 
     def new_game(self) -> None:
         """Switch the first environment's game on."""
         self.library.atari2600_new_game(
-            _pointer(self.state), ctypes.byref(self.game), _pointer(self.screens)
+            _pointer(self.state), ctypes.byref(self.game), *self._film()
         )
 
     def frame(self, action: int) -> int:
         """Play one frame of the first environment; return the reward."""
         reward: int = self.library.atari2600_frame(
-            _pointer(self.state), ctypes.byref(self.game), ACTIONS[action], _pointer(self.screens)
+            _pointer(self.state), ctypes.byref(self.game), ACTIONS[action], *self._film()
         )
         return reward
 
     def look(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int, bool]:
         """Return RAM, screen, lives and end of the first environment."""
         ram, values = np.zeros(128, dtype=np.uint8), np.zeros(3, dtype=np.int32)
-        self.library.atari2600_look(_pointer(self.state), _pointer(ram), _pointer(values))
+        self.library.atari2600_look(
+            _pointer(self.state),
+            ctypes.byref(self.game),
+            *self._film(),
+            _pointer(ram),
+            _pointer(values),
+        )
         return ram, self.screens[0, values[2]], int(values[0]), bool(values[1])
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from hadamard.envs.atari2600.source import cache_folder, sources
+from hadamard.envs.atari2600.source import LAUNCH, cache_folder, sources
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
 INSTALL = "pip install 'hadamard-rl[gpu-atari]'"
@@ -68,7 +68,8 @@ def compiled(architecture: int) -> bytes:
 
     This needs no GPU.
     """
-    source, options = joined_source(), (*OPTIONS, f"--gpu-architecture=sm_{architecture}")
+    source = joined_source()
+    options = *OPTIONS, *LAUNCH.definitions, f"--gpu-architecture=sm_{architecture}"
     nvrtc, _ = _bindings()
     try:
         version = _checked(nvrtc.nvrtcVersion(), "ask NVRTC for its version")
@@ -127,7 +128,7 @@ class Kernels:
         self._functions: dict[str, Any] = {}
 
     def launch(
-        self, name: str, blocks: int, threads: int, shared_bytes: int, arguments: Sequence[Any]
+        self, name: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int = 0
     ) -> None:
         """Queue a kernel on PyTorch's current stream; arguments are values of ``ctypes``."""
         if name not in self._functions:

@@ -21,12 +21,23 @@ FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
 class Launch:
     """How the kernels of ``device.cu`` divide environments among a GPU's processors."""
 
-    environments: int = 32
-    """In a block."""
-    threads: int = 32
-    """Of a block."""
+    lanes: int = 32
+    """Threads of a warp that play one environment together."""
+    block: int = 32
+    """Threads of a block."""
+    resident: int = 1
+    """Blocks that must fit a multiprocessor together."""
     shared_bytes: int = 0
     """Dynamic shared memory of a block."""
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """What the compiler must know of it."""
+        return f"-DLANES={self.lanes}", f"-DBLOCK={self.block}", f"-DRESIDENT={self.resident}"
+
+    def blocks(self, count: int) -> int:
+        """Return how many blocks play so many environments."""
+        return -(-count * self.lanes // self.block)
 
 
 LAUNCH = Launch()
