@@ -33,8 +33,8 @@ _CLOCKED = {"playing": ("acting", "stepping"), "learning": ("learning",), "healt
 class TimedFleets:
     """Fleets of one process that train a few seconds at a time, timed, diagnoses included.
 
-    Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on a CUDA stream of its own, as
-    in training. Construction includes the warm-up: compilation, CUDA graph capture and the first
+    Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on
+    a CUDA stream of its own, as in training. Construction includes the warm-up: compilation, CUDA graph capture and the first
     block.
     """
 

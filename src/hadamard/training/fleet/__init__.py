@@ -8,6 +8,7 @@ results alone and beside others, and may be taken out of a fleet or added to one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
@@ -120,6 +121,7 @@ def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: boo
     return reason is None and (choice == "on" or pays)
 
 
+@functools.cache
 def env_spec(name: str) -> EnvSpec:
     """Return what learners know about the environments of a fleet."""
     if envs.plays_on_device(name):
