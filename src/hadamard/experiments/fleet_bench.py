@@ -13,7 +13,7 @@ import torch
 
 from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
-from hadamard.experiments.bench import VARIANTS, Bench, Timing, short_warm_up
+from hadamard.experiments.bench import VARIANTS, Bench, Timing, places_of_emulators, short_warm_up
 from hadamard.training import emulators, fleet
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
@@ -34,8 +34,8 @@ class TimedFleets:
     """Fleets of one process that train a few seconds at a time, timed, diagnoses included.
 
     Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on
-    a CUDA stream of its own, as in training. Construction includes the warm-up: compilation, CUDA graph capture and the first
-    block.
+    a CUDA stream of its own, as in training. Construction includes the warm-up: compilation, CUDA
+    graph capture and the first block.
     """
 
     def __init__(
@@ -153,22 +153,34 @@ class TimedFleet(TimedFleets):
 
 def bench(request: Bench) -> str:
     """Measure fleets of several sizes, and return the table."""
+    changes = {name: _changes(name, request) for name in request.algorithms}
     for algorithm in request.algorithms:
-        if reason := fleet.obstacle(algorithm, default_spec(algorithm, request.env)):
+        spec = overridden(default_spec(algorithm, request.env), changes[algorithm])
+        if reason := fleet.obstacle(algorithm, spec):
             raise ValueError(f"--fleet measures runs that can be trained together: {reason}")
     counts = " / ".join(map(str, request.runs))
+    where = " with the GPU's emulators" if any(changes.values()) else ""
     lines = [
-        f"{request.env}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",
+        f"{request.env}{where}, torch {torch.__version__}: steps/s of all runs, for {counts} runs",
         f"{'':<16}" + "".join(f"{count:>12}" for count in request.runs) + "   parts of the last",
     ]
     for algorithm in request.algorithms:
         for variant in VARIANTS:
             timings = [
-                measured(algorithm, request.env, variant, count, request.device, request.seconds)
+                measured(algorithm, request, variant, count, changes[algorithm])
                 for count in request.runs
             ]
             lines.append(row(f"{algorithm} {variant}", timings))
     return "\n".join(lines)
+
+
+def _changes(algorithm: str, request: Bench) -> dict[str, Any]:
+    """Return the settings of an algorithm whose games the GPU's emulators play."""
+    changes = {"train.emulators": "gpu"}
+    if "gpu" not in places_of_emulators(request):
+        return {}
+    spec = overridden(default_spec(algorithm, request.env), changes)
+    return changes if fleet.is_emulated(algorithm, spec) else {}
 
 
 def row(label: str, timings: Sequence[Timing]) -> str:
@@ -179,10 +191,11 @@ def row(label: str, timings: Sequence[Timing]) -> str:
 
 
 def measured(
-    algorithm: str, env: str, variant: str, runs: int, device: str, seconds: float
+    algorithm: str, request: Bench, variant: str, runs: int, changes: Mapping[str, Any]
 ) -> Timing:
     """Return the timing of one fleet."""
+    setting = algorithm, request.env, variant, runs, request.device
     with tempfile.TemporaryDirectory() as folder:
-        timed = TimedFleet(algorithm, env, variant, runs, device, Path(folder))
+        timed = TimedFleet(*setting, Path(folder), changes)
         with closing(timed):
-            return timed.measure(seconds)
+            return timed.measure(request.seconds)
