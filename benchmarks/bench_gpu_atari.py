@@ -34,6 +34,7 @@ from hadamard.envs.atari2600.emulators import (
     CGame,
     Emulators,
     Settings,
+    entry,
     power_on_values,
 )
 from hadamard.envs.atari2600.source import write_sources
@@ -43,6 +44,7 @@ GAMES = (
     *("qbert", "seaquest", "space_invaders", "video_pinball"),
 )
 COUNTS = (128, 1024, 4096, 16384)
+TIMERS = 75
 BEGUN = OUTCOME.fields["begun"][1]
 
 LAUNCHERS = """
@@ -64,6 +66,11 @@ extern "C" int launch_begin(void *envs, int count, const void *games, const void
       (Environment *)envs, count, (const Game *)games, (const u8 *)game_of, settings,
       (const u32 *)seeds, (const u8 *)ram, (u8 *)screens, (Recording *)recordings,
       (const u8 *)gray, (u8 *)observations, (u8 *)ended);
+  return cudaGetLastError();
+}
+extern "C" int launch_boot(const void *games, void *booted, void *screens, void *recordings) {
+  atari2600_boot<<<blocks(TIMER_VALUES), BLOCK>>>((const Game *)games, 1, (Booted *)booted,
+                                                  (u8 *)screens, (Recording *)recordings);
   return cudaGetLastError();
 }
 #ifdef TIMES
@@ -132,7 +139,7 @@ def clock_after(number: int, lanes: str) -> str:
 
 @dataclass(frozen=True)
 class Variant:
-    """How the kernels are compiled: ``LANES=8,BLOCK=32,RESIDENT=16,begin=0,times=1``."""
+    """How the kernels are compiled: ``LANES=8,BLOCK=32,RESIDENT=16,boots=0,begin=0,times=1``."""
 
     text: str
 
@@ -179,10 +186,15 @@ def pointer(tensor: torch.Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(tensor.data_ptr())
 
 
+def zeros(*shape: int) -> torch.Tensor:
+    """Return bytes on the GPU."""
+    return torch.zeros(shape, dtype=torch.uint8, device="cuda")
+
+
 class Batch:
     """Environments of one game on the GPU."""
 
-    def __init__(self, library: ctypes.CDLL, rom: str, count: int) -> None:
+    def __init__(self, library: ctypes.CDLL, rom: str, count: int, keeps_boots: bool) -> None:
         actions = minimal_actions(rom)
         self.library, self.count = library, count
         self.host = Emulators(rom, [0], actions)
@@ -196,17 +208,21 @@ class Batch:
         for name, tensor in self.parts.items():
             setattr(game, name, tensor.data_ptr())
         self.game = torch.frombuffer(bytearray(game), dtype=torch.uint8).cuda()
+        if keeps_boots and not entry(rom).boots_anew:
+            self.booted = self.boots()
+            game.booted = self.booted.data_ptr()
+            self.game = torch.frombuffer(bytearray(game), dtype=torch.uint8).cuda()
         self.game_of = torch.zeros(count, dtype=torch.uint8, device="cuda")
         self.gray = torch.from_numpy(GRAYS.copy()).cuda()
         self.ram = torch.from_numpy(power_on_values()[0]).cuda()
         self.seeds = torch.arange(count, dtype=torch.int32, device="cuda")
-        self.state = torch.zeros(count, self.host.state.shape[1], dtype=torch.uint8, device="cuda")
-        self.screens = torch.zeros(count, 2 * 210 * 160, dtype=torch.uint8, device="cuda")
+        self.state = zeros(count, self.host.state.shape[1])
+        self.screens = zeros(count, 2 * 210 * 160)
         recording_bytes = self.host.library.atari2600_recording_bytes()
-        self.recordings = torch.zeros(count, recording_bytes, dtype=torch.uint8, device="cuda")
-        self.observations = torch.zeros(count, 84, 84, dtype=torch.uint8, device="cuda")
+        self.recordings = zeros(count, recording_bytes)
+        self.observations = zeros(count, 84, 84)
         self.ended = torch.zeros_like(self.observations)
-        self.outcomes = torch.zeros(count, OUTCOME.itemsize, dtype=torch.uint8, device="cuda")
+        self.outcomes = zeros(count, OUTCOME.itemsize)
         self.settings = Settings(protocol=1, training=1, most_steps=27_000, most_frames=0)
         self.check(
             library.launch_begin(
@@ -214,6 +230,17 @@ class Batch:
                 self.settings, pointer(self.seeds), pointer(self.ram), *self.buffers(),
             )
         )  # fmt: skip
+
+    def boots(self) -> torch.Tensor:
+        """Return the game as it is just switched on."""
+        booted = zeros(self.host.library.atari2600_booted_bytes())
+        screens = zeros(TIMERS, 2 * 210 * 160)
+        recordings = zeros(TIMERS, self.host.library.atari2600_recording_bytes())
+        self.check(
+            self.library.launch_boot(*map(pointer, (self.game, booted, screens, recordings)))
+        )
+        torch.cuda.synchronize()
+        return booted
 
     def buffers(self) -> tuple[ctypes.c_void_p, ...]:
         """Return where screens, grays and observations are."""
@@ -242,9 +269,9 @@ def minimal_actions(rom: str) -> list[int]:
     return [int(action.value) for action in open_emulator(rom, 0, "envpool").getMinimalActionSet()]
 
 
-def compare(library: ctypes.CDLL, rom: str, steps: int) -> bool:
+def compare(library: ctypes.CDLL, rom: str, steps: int, keeps_boots: bool) -> bool:
     """Return whether eight environments are equal on host and device."""
-    device = Batch(library, rom, 8)
+    device = Batch(library, rom, 8, keeps_boots)
     host = Emulators(rom, list(range(8)), minimal_actions(rom))
     host.reset(device.settings)
     generator = np.random.default_rng(0)
@@ -316,7 +343,7 @@ def main() -> None:
     for rom in options.games:
         for variant, library in zip(variants, libraries, strict=True):
             if options.check and variant.value("begin", 1):
-                equal = compare(library, rom, options.check)
+                equal = compare(library, rom, options.check, bool(variant.value("boots", 1)))
                 print(f"{variant.text} {rom}: host and device {'equal' if equal else 'DIFFER'}")
             for count in options.counts:
                 if time.monotonic() - began > options.seconds:
@@ -328,7 +355,7 @@ def measure(
     variant: Variant, library: ctypes.CDLL, rom: str, count: int, apart: int, steps: int
 ) -> None:
     """Print one line."""
-    batch = Batch(library, rom, count)
+    batch = Batch(library, rom, count, bool(variant.value("boots", 1)))
     times, begun = milliseconds(batch, apart, steps)
     mean = statistics.mean(times)
     cells = (

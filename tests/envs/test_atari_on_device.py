@@ -58,7 +58,7 @@ def test_every_step_is_that_of_the_cpu_suite(
     assert games.exact
     assert torch.equal(suite.reset(), games.reset())
     ended, truncated, lives = 0, 0, 0
-    for action in random_actions(150, 2, games.spec.num_actions):
+    for action in random_actions(115, 2, games.spec.num_actions):
         theirs, ours = suite.step(action), games.step(action)
         for name in ("obs", "next_obs", "reward", "terminated", "truncated"):
             assert torch.equal(getattr(theirs, name), getattr(ours, name)), name
@@ -143,6 +143,25 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
     for state in (later, shorter):
         with pytest.raises(ValueError, match="another version of the emulators"):
             make("Breakout", 1, 2).load_state_dict(state)
+
+
+@needs_compiler
+def test_games_that_are_kept_ready_are_those_switched_on_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU."""
+    plain = make("Pong", 3, 2, atari_reset="envpool")
+    player = batch.player_on(torch.device("cpu"))
+    ready = batch.Cartridge(player, "pong", keeps_boots=True)
+    assert ready.record.booted
+    monkeypatch.setattr(batch, "cartridge", lambda device, name: ready)
+    quick = make("Pong", 3, 2, atari_reset="envpool")
+    for _ in range(3):
+        assert torch.equal(plain.reset(), quick.reset())
+        for action in random_actions(5, 2, 6):
+            assert torch.equal(plain.step(action).obs, quick.step(action).obs)
+    anew = batch.Cartridge(player, "ice_hockey", keeps_boots=True)
+    assert not anew.record.booted  # what it boots depends on the game before
 
 
 def stacked(runs: Sequence[Sequence[EmulatedGames]]) -> StackedEmulators:

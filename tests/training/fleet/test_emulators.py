@@ -74,10 +74,11 @@ def test_a_run_in_a_fleet_of_several_games_is_the_run_alone(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = sizes_of_fleets(monkeypatch)
-    games = "SpaceInvaders", "Qbert", "Breakout"  # the first two have as many actions
+    games = ["SpaceInvaders", "Qbert"]  # which have as many actions
+    games += ["Breakout"] if algorithm == "pqn" else []
     paths = [tmp_path / game for game in games]
     train(algorithm, [run_of(algorithm, p, 1, g) for p, g in zip(paths, games, strict=True)])
-    assert sizes == [2, 1]
+    assert sizes == {"pqn": [2, 1], "ppo": [1, 1], "dqn": [2]}[algorithm]  # ppo's in halves
     train(algorithm, [run_of(algorithm, tmp_path / "alone", 1, "Qbert")])
     assert_same_run(tmp_path / "alone", tmp_path / "Qbert")
 

@@ -36,7 +36,17 @@ EMULATED: dict[str, Any] = {
 
 
 def test_a_compiled_and_captured_fleet_plays_and_learns_as_an_eager_one(tmp_path: Path) -> None:
-    changes = {**EMULATED, "algo.epsilon_initial": 1.0, "algo.learning_rate": 2e-3}
+    # Random actions, so that no rounding changes a game, and rollouts in which games end.
+    changes = {
+        **EMULATED,
+        "algo.epsilon_initial": 1.0,
+        "algo.epsilon_final": 1.0,
+        "algo.learning_rate": 2e-3,
+        "algo.num_envs": 32,
+        "algo.rollout_steps": 256,
+        "algo.epochs": 2,
+        "algo.minibatches": 8,
+    }
     results = []
     for name, own in {"fast": {"train.compile": "on"}, "plain": PLAIN}.items():
         games = {"env": "atari/Breakout"}

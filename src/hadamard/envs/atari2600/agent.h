@@ -2,7 +2,7 @@
 // One call plays a step of one environment; all it needs and leaves is in memory of the device.
 // The rules are those of envs/atari_game.py, which tests compare with.
 #pragma once
-#include "frame.h"
+#include "boots.h"
 #include "readings.h"
 
 namespace atari2600 {
@@ -135,7 +135,7 @@ OUTLINED void new_game(const Play &play) {
     env.score = env.length = env.frames = 0;
     env.power_ons++;
   });
-  boot(play.lanes, env.console, game, game.timers[turn], play.memory.film);
+  switch_on(play.lanes, env.console, game, game.timers[turn], play.memory.film);
   play.lanes.once([&] { read_ram(env, game, true); });
 }
 

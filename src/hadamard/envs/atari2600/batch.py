@@ -8,6 +8,7 @@ GPU, so it can be captured in a CUDA graph.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,9 @@ MAX_GAMES = 256
 """Different games in a batch: an environment's game is a byte."""
 MAX_STEPS, MAX_FRAMES = 27_000, 108_000
 """Chosen actions, or frames of the emulator, after which a game is truncated."""
-_SIZES = 4
+_SIZES = 5
+TIMER_VALUES = 75
+"""Different values of the timer at power-on."""
 _DECODERS = 256
 """Threads of a block that decodes a ROM."""
 
@@ -59,7 +62,8 @@ class Player:
             self._library = host_library()
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
         self._call("sizes", 1, 1, [sizes])
-        self.console_bytes, game_bytes, outcome_bytes, self.recording_bytes = sizes.tolist()
+        self.console_bytes, game_bytes, outcome_bytes, *rest = sizes.tolist()
+        self.recording_bytes, self._booted_bytes = rest
         assert (game_bytes, outcome_bytes) == (ctypes.sizeof(CGame), OUTCOME.itemsize)
 
     def decode(self, rom: Tensor) -> Tensor:
@@ -68,6 +72,20 @@ class Player:
         blocks = -(-len(rom) // _DECODERS)
         self._call("decode", blocks, _DECODERS, [rom, ctypes.c_uint32(len(rom)), program])
         return program
+
+    def boot(self, game: CGame) -> Tensor:
+        """Return a game as it is just switched on, with each value of the timer."""
+
+        def empty(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.uint8, device=self.device)
+
+        booted = empty(self._booted_bytes)
+        screens = empty(TIMER_VALUES, 2, SCREEN)
+        recordings = empty(TIMER_VALUES, self.recording_bytes)
+        record = torch.frombuffer(bytearray(game), dtype=torch.uint8).to(self.device)
+        arguments = [record, ctypes.c_int32(1), booted, screens, recordings]
+        self.play("boot", TIMER_VALUES, arguments)
+        return booted
 
     def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
         """Call a function of so many environments."""
@@ -88,29 +106,41 @@ class Player:
             getattr(self._library, f"atari2600_batch_{name}")(*values)
 
 
-class Cartridges:
-    """Several games' ROMs and what else all their environments share, on a device."""
+class Cartridge:
+    """A game's ROM and what else all its environments share, on a device."""
 
-    def __init__(self, player: Player, names: Sequence[str]) -> None:
-        device = player.device
-        self._kept: list[Tensor] = []
-        ram, timers = emulators.power_on_values()
-        self.ram, self._timers = (torch.from_numpy(v.copy()).to(device) for v in (ram, timers))
-        self.gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
-        records = [self._game(name, player) for name in names]
-        packed = b"".join(bytes(record) for record in records)
-        self.games = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(device)
+    def __init__(self, player: Player, name: str, *, keeps_boots: bool) -> None:
+        """Insert it; with ``keeps_boots`` games just switched on are kept ready, if that is exact.
 
-    def _game(self, name: str, player: Player) -> CGame:
-        """Return the entry of a game, whose ROM is put on the device."""
-        content = roms.read(name)
-        rom = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(player.device)
+        Otherwise they are switched on anew each time, which takes as long as a hundred frames.
+        """
+        device, content, entry = player.device, roms.read(name), emulators.entry(name)
+        rom = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device)
         program = player.decode(rom)
-        self._kept += rom, program
-        game = emulators.c_game(emulators.entry(name), len(content), roms.minimal_actions(name))
+        timers = torch.from_numpy(emulators.power_on_values()[1].copy()).to(device)
+        self._kept = [rom, program, timers]
+        game = emulators.c_game(entry, len(content), roms.minimal_actions(name))
         game.rom, game.program = rom.data_ptr(), program.data_ptr()
-        game.timers, game.timer_count = self._timers.data_ptr(), len(self._timers)
-        return game
+        game.timers, game.timer_count = timers.data_ptr(), len(timers)
+        self.record = game
+        if keeps_boots and not entry.boots_anew:
+            booted = player.boot(game)
+            self._kept.append(booted)
+            game.booted = booted.data_ptr()
+        if device.type == "cuda":  # other streams use it, too
+            torch.cuda.synchronize(device)
+
+
+@functools.cache
+def player_on(device: torch.device) -> Player:
+    """Return the functions that play on a device."""
+    return Player(device)
+
+
+@functools.cache
+def cartridge(device: torch.device, name: str) -> Cartridge:
+    """Return a game on a device; all batches of a process share it."""
+    return Cartridge(player_on(device), name, keeps_boots=device.type == "cuda")
 
 
 class Outcome(NamedTuple):
@@ -144,10 +174,14 @@ class Batch:
     ) -> None:
         """Make environments that play the games of these names, one for each."""
         self.count, self.settings, self.device = len(names), settings, device
-        self.player = Player(device)
+        self.player = player_on(device)
         different = list(dict.fromkeys(names))
         assert len(different) <= MAX_GAMES
-        self.cartridges = Cartridges(self.player, different)
+        self._cartridges = [cartridge(device, name) for name in different]
+        packed = b"".join(bytes(game.record) for game in self._cartridges)
+        self._games = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(device)
+        self._ram = torch.from_numpy(emulators.power_on_values()[0].copy()).to(device)
+        self._gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
         places = [different.index(name) for name in names]
         self._game_of = torch.tensor(places, dtype=torch.uint8, device=device)
 
@@ -173,7 +207,7 @@ class Batch:
         """Insert the cartridges and begin the first games."""
         numbers = np.array(seeds, dtype=np.uint32).view(np.int32)
         seed = torch.from_numpy(numbers).to(self.device)
-        self._call("begin", [seed, self.cartridges.ram])
+        self._call("begin", [seed, self._ram])
 
     def reset(self) -> None:
         """Drop the running games and begin others."""
@@ -185,20 +219,20 @@ class Batch:
         self._call("step", [self._actions, self._outcomes])
 
     def _call(self, name: str, arguments: Sequence[Any]) -> None:
-        state, shared = self.state, self.cartridges
+        state = self.state
         self.player.play(
             name,
             self.count,
             [
                 state["consoles"],
                 ctypes.c_int32(self.count),
-                shared.games,
+                self._games,
                 self._game_of,
                 self.settings,
                 *arguments,
                 state["screens"],
                 state["recordings"],
-                shared.gray,
+                self._gray,
                 self.frames,
                 self.ended,
             ],

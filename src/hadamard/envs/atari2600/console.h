@@ -13,7 +13,7 @@ enum {
   CYCLES_PER_LINE = 76,
   CLOCKS_PER_LINE = 228,
   BLANK_CLOCKS = 68,      // at the start of a line: the beam returns
-  BOOT_ENTRIES = 24,
+  BOOT_ENTRIES = 12,
   MAX_ACTIONS = 18,
 };
 
@@ -111,14 +111,18 @@ struct Console {
   u8 ram[128];
 };
 
+// An input for some frames and none for some, several times.
 struct Boot {
-  u8 input, frames;
+  u8 input, frames, pause, times;
 };
+
+struct Booted;
 
 struct Game {
   const u8 *rom;
   const u64 *program;  // the instruction at each byte of the ROM
   const u8 *timers;  // what the timer holds at each power-on
+  const Booted *booted;  // the game just switched on, for each value of the timer; or none
   u32 timer_count;
   i32 number;  // in the table of games
   i32 cartridge, controller;
@@ -126,7 +130,7 @@ struct Game {
   i32 has_comb;
   i32 num_actions, fire;  // fire: index of FIRE among the actions, or -1
   u8 actions[MAX_ACTIONS];  // the minimal actions as inputs
-  Boot boot[BOOT_ENTRIES];  // what is pressed after power-on, until an entry of 0 frames
+  Boot boot[BOOT_ENTRIES];  // what is pressed after power-on, until an entry of 0 times
 };
 
 }  // namespace atari2600

@@ -28,13 +28,6 @@ EVERYWHERE Lanes lanes_of(u32 thread) {
   return {lane, mask};
 }
 
-template <class Struct> EVERYWHERE void copy_words(const Lanes &lanes, Struct &to, const Struct &from) {
-  static_assert(sizeof(Struct) % 4 == 0, "");
-  for (i32 i = lanes.lane; i < (i32)sizeof(Struct) / 4; i += LANES)
-    ((u32 *)&to)[i] = ((const u32 *)&from)[i];
-  lanes.sync();
-}
-
 EVERYWHERE Memory memory_of(i32 env, u8 *screens, Recording *recordings, const u8 *gray,
                             u8 *observations, u8 *ended) {
   return {{screens + (u64)env * 2 * SCREEN, recordings + (u64)env * RECORDINGS}, gray,
@@ -95,6 +88,18 @@ atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_
   copy_words(lanes, envs[i], seat.env);
 }
 
+// Games just switched on: one for each game and value of the timer. `booted` has room for
+// TIMER_VALUES of each game, `recordings` and `screens` for as many environments.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+atari2600_boot(const Game *games, i32 count, Booted *booted, u8 *screens, Recording *recordings) {
+  __shared__ Console consoles[ENVIRONMENTS];
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  if (i >= count * TIMER_VALUES) return;
+  make_booted(lanes_of(threadIdx.x), consoles[threadIdx.x / LANES], games[i / TIMER_VALUES],
+              LEAST_TIMER + i % TIMER_VALUES, ((Screens *)screens)[i], recordings + i * RECORDINGS,
+              booted[i]);
+}
+
 // The decoded instructions of a ROM.
 extern "C" __global__ void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
   u32 place = blockIdx.x * blockDim.x + threadIdx.x;
@@ -107,4 +112,5 @@ extern "C" __global__ void atari2600_sizes(u32 *sizes) {
   sizes[1] = sizeof(Game);
   sizes[2] = sizeof(Outcome);
   sizes[3] = sizeof(Recording) * RECORDINGS;
+  sizes[4] = sizeof(Booted) * TIMER_VALUES;
 }

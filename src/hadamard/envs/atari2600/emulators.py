@@ -23,7 +23,7 @@ _PRESSED = {"": 0, "UP": 1, "DOWN": 2, "LEFT": 4, "RIGHT": 8, "FIRE": 16, "RESET
 _CARTRIDGES = ("CART_2K", "CART_4K", "CART_F8", "CART_F6", "CART_E0", "CART_FE")
 _BY_SIZE = {2048: "CART_2K", 4096: "CART_4K", 8192: "CART_F8", 16384: "CART_F6"}
 _CONTROLLERS = ("JOYSTICK_LEFT", "JOYSTICK_RIGHT", "PADDLE_0", "PADDLE_1")
-_MAX_ACTIONS, _BOOT_ENTRIES = 18, 24
+_MAX_ACTIONS, _BOOT_ENTRIES = 18, 12
 
 # ALE's actions, by number, as what is pressed.
 ACTIONS = tuple(
@@ -57,6 +57,7 @@ class CGame(ctypes.Structure):
         ("rom", ctypes.c_void_p),
         ("program", ctypes.c_void_p),
         ("timers", ctypes.c_void_p),
+        ("booted", ctypes.c_void_p),
         ("timer_count", ctypes.c_uint32),
         ("number", ctypes.c_int32),
         ("cartridge", ctypes.c_int32),
@@ -66,7 +67,7 @@ class CGame(ctypes.Structure):
         ("num_actions", ctypes.c_int32),
         ("fire", ctypes.c_int32),
         ("actions", ctypes.c_uint8 * _MAX_ACTIONS),
-        ("boot", ctypes.c_uint8 * (2 * _BOOT_ENTRIES)),
+        ("boot", ctypes.c_uint8 * (4 * _BOOT_ENTRIES)),
     )
 
 
@@ -122,9 +123,8 @@ def c_game(game: Game, rom_bytes: int, actions: Sequence[int]) -> CGame:
     )
     for place, action in enumerate(actions):
         filled.actions[place] = ACTIONS[action]
-    for place, (pressed, frames) in enumerate(game.boot):
-        filled.boot[2 * place] = _PRESSED[pressed]
-        filled.boot[2 * place + 1] = frames
+    for place, (pressed, *counts) in enumerate(game.boot):
+        filled.boot[4 * place : 4 * place + 4] = [_PRESSED[pressed], *counts]
     return filled
 
 
@@ -169,6 +169,18 @@ class Emulators:
             _pointer(self._seeds),
             *self._film(),
         )
+
+    def keep_boots(self, timers: Sequence[int]) -> None:
+        """Keep the game ready as it is just switched on with these values of the timer."""
+        self._booted = np.zeros(self.library.atari2600_booted_bytes(), dtype=np.uint8)
+        screens, recordings = np.zeros_like(self.screens[0]), np.zeros_like(self._recordings[0])
+        for timer in timers:
+            self.library.atari2600_boot(
+                ctypes.byref(self.game),
+                int(timer),
+                *map(_pointer, (self._booted, screens, recordings)),
+            )
+        self.game.booted = _pointer(self._booted).value
 
     def reset(self, settings: Settings) -> None:
         """Begin new games everywhere."""

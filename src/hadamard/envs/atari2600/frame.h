@@ -138,9 +138,13 @@ EVERYWHERE void power_on(Console &console, const Game &game, u8 timer) {
 OUTLINED void boot(const Lanes &lanes, Console &console, const Game &game, u8 timer,
                    const Film &film) {
   lanes.once([&] { power_on(console, game, timer); });
-  for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].frames; i++)
-    for (i32 frame = 0; frame < game.boot[i].frames; frame++)
-      run_frame(lanes, console, game, game.boot[i].input, film, false);
+  for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].times; i++) {
+    const Boot entry = game.boot[i];
+    for (i32 frame = 0; frame < entry.times * (entry.frames + entry.pause); frame++) {
+      bool pressed = frame % (entry.frames + entry.pause) < entry.frames;
+      run_frame(lanes, console, game, pressed ? entry.input : 0, film, false);
+    }
+  }
 }
 
 }  // namespace atari2600

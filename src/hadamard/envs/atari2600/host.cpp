@@ -17,6 +17,15 @@ u32 atari2600_game_bytes() { return sizeof(Game); }
 u32 atari2600_outcome_bytes() { return sizeof(Outcome); }
 u32 atari2600_recording_bytes() { return sizeof(Recording) * RECORDINGS; }
 
+u32 atari2600_booted_bytes() { return sizeof(Booted) * TIMER_VALUES; }
+
+void atari2600_boot(const Game *game, i32 timer, Booted *booted, u8 *screens,
+                    Recording *recordings) {
+  Console console;
+  make_booted({0, 1}, console, *game, timer, *(Screens *)screens, recordings,
+              booted[timer - LEAST_TIMER]);
+}
+
 void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
   for (u32 place = 0; place < bytes; place++) program[place] = decode_at(rom, bytes, place);
 }
@@ -77,6 +86,13 @@ void atari2600_batch_sizes(u32 *sizes) {
   sizes[1] = sizeof(Game);
   sizes[2] = sizeof(Outcome);
   sizes[3] = sizeof(Recording) * RECORDINGS;
+  sizes[4] = sizeof(Booted) * TIMER_VALUES;
+}
+void atari2600_batch_boot(const Game *games, i32 count, Booted *booted, u8 *screens,
+                          Recording *recordings) {
+  for (i32 i = 0; i < count * TIMER_VALUES; i++)
+    atari2600_boot(games + i / TIMER_VALUES, LEAST_TIMER + i % TIMER_VALUES,
+                   booted + i / TIMER_VALUES * TIMER_VALUES, screens, recordings);
 }
 void atari2600_batch_decode(const u8 *rom, u32 bytes, u64 *program) {
   atari2600_decode(rom, bytes, program);

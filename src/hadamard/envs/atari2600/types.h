@@ -76,4 +76,13 @@ struct Lanes {
   }
 };
 
+// Copied by all threads together.
+template <class Struct> EVERYWHERE void copy_words(const Lanes &lanes, Struct &to, const Struct &from) {
+  static_assert(sizeof(Struct) % 4 == 0, "");
+  lanes.sync();
+  for (i32 i = lanes.lane; i < (i32)(sizeof(Struct) / 4); i += LANES)
+    ((u32 *)&to)[i] = ((const u32 *)&from)[i];
+  lanes.sync();
+}
+
 }  // namespace atari2600
