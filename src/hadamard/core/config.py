@@ -102,6 +102,10 @@ class TrainSpec:
     """Processes that step the environments; 0 steps them in this one.
     By default two per core for several Atari games, and none in the other suites, which are
     fast. Results do not depend on it."""
+    emulators: Literal["auto", "cpu", "gpu"] = "auto"
+    """Atari only: where its emulators play, with equal observations, rewards and ends.
+    auto: on the GPU, if the runs that are trained together can be a fleet there and have many
+    environments; else on the CPU. A run keeps what it began with."""
     env_groups: int = 1
     """Groups of environments, one of which is acted on while the others play.
     It pays for on-policy algorithms on Atari, whose environments play in other processes."""

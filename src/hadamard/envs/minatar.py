@@ -83,11 +83,20 @@ def make(
     return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
 
 
-def make_on_device(task: str, seed: int, num_envs: int, device: torch.device | str) -> TensorGames:
+def make_on_device(
+    task: str, seed: int, num_envs: int, device: torch.device | str, *, training: bool = True
+) -> TensorGames:
     """Make a batch of one game as tensors on a device; it draws other random numbers."""
+    del training
     check_task("minatar", task, tasks())
     rules = Rules(minatar_tensors.game(task), STICKY_ACTION_PROBABILITY, MAX_STEPS)
     return TensorGames(rules, seed, num_envs, device)
+
+
+def longest_rollout(task: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    del task
+    return MAX_STEPS
 
 
 class MinAtarEnvs:

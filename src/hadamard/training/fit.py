@@ -79,6 +79,8 @@ def fit(trainers: Sequence[Trainer]) -> None:
         [t.spec for t in stacked],
         [t.step for t in stacked],
     )
+    emulated = any(fleet.is_emulated(t.algorithm, t.spec) for t in stacked)
+    groups = fleet.in_halves(groups, emulated=emulated)
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
     units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
     streams = {unit: _own_stream(unit) if len(units) > 1 else None for unit in units}

@@ -15,7 +15,7 @@ from hadamard.core.random import child_seed
 from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.text import joined
-from hadamard.training import filming, memory
+from hadamard.training import emulators, filming, memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -41,7 +41,8 @@ class Setup:
         self.evaluation: Envs | None = None
         train, count = spec.train, spec.algo.num_envs
         workers, groups = train.env_workers, train.env_groups
-        if train.fleet == "on":  # a fleet has its own workers
+        emulators.check(spec, self.device)
+        if train.fleet == "on" or train.emulators == "gpu":  # which need no workers, or their own
             workers, groups = 0, 1
         groups = max(1, min(groups, count, workers or count))
         self.envs = self._make_envs(count, TRAINING, workers, groups)
@@ -73,9 +74,17 @@ class Setup:
         *,
         training: bool = True,
     ) -> Envs:
-        if self.spec.train.fleet == "on" and envs.plays_on_device(self.spec.env):
-            seed = child_seed(self.spec.seed, purpose)
-            return envs.make_on_device(self.spec.env, seed, count, self.device)
+        train = self.spec.train
+        on_device = envs.plays_on_device(self.spec.env, train.emulators)
+        if on_device and (train.fleet == "on" or train.emulators == "gpu"):
+            return envs.make_on_device(
+                self.spec.env,
+                child_seed(self.spec.seed, purpose),
+                count,
+                self.device,
+                training=training,
+                atari_reset=train.atari_reset,
+            )
         return envs.make(
             self.spec.env,
             child_seed(self.spec.seed, purpose),
@@ -132,9 +141,10 @@ class Setup:
     def title(self, path: Path) -> str:
         """Return what the progress display says of a run in a folder."""
         spec, net = self.spec, self.spec.net
+        device = f"{self.device}{' with emulators' if spec.train.emulators == 'gpu' else ''}"
         return (
             f"{self.algorithm} on {spec.env}: {net.layer}, {net.activation}, "
-            f"seed {spec.seed}, {self.device} -> {path}"
+            f"seed {spec.seed}, {device} -> {path}"
         )
 
     def close(self) -> None:

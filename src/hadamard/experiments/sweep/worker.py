@@ -124,7 +124,7 @@ class Part:
 
     def __init__(self, runs: Mapping[Path, Job], all_runs: Mapping[Path, Job]) -> None:
         self.runs = runs
-        self.first, self.together = next(iter(all_runs)), len(all_runs) > 1
+        self.first, self.together = next(iter(all_runs)), len(all_runs)
         """The run whose log this process writes to."""
         self.ended: list[Path] = []
         """Runs that are finished or given up."""
@@ -239,7 +239,7 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
 
 
 def _trainer(
-    path: Path, job: Job, progress: Callable[..., Progress], together: bool
+    path: Path, job: Job, progress: Callable[..., Progress], together: int
 ) -> AbstractContextManager[Trainer]:
     """Return what opens the run in a folder, or makes a new one."""
     from hadamard.training import start
