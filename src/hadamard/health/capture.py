@@ -186,6 +186,10 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
                 remove_at_exit(
                     module.register_forward_hook(functools.partial(recorder.on_any_output, name))
                 )
+        for module in model.modules():
+            if getattr(module, "measured", True) is False:
+                remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
+                remove_at_exit(module.register_forward_hook(recorder.on_leave))
         for name, module in chosen.items():
             # Functions inside a chosen module are not captured: its output is measured instead.
             remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))

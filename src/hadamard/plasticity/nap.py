@@ -55,8 +55,8 @@ class NaP:
             if not norms:
                 without.append(layer.name)
             for affine in layer.affines:
-                own = (names[id(affine.weight)],)
-                self.groups[own[0]] = layer.branches, own
+                name = names[id(affine.get_parameter("weight"))]
+                self.groups[name] = layer.branches, (name,)
             for norm in norms:
                 own = tuple(names[id(p)] for p in norm.parameters(recurse=False))
                 if own:

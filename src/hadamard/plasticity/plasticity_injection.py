@@ -45,6 +45,9 @@ class Config:
 class _Frozen(nn.Module):
     """The last hidden layer and an output layer with weights that are not trained."""
 
+    measured = False
+    """The diagnosis leaves out what is inside."""
+
     def __init__(self, hidden: Hidden, head: nn.Module) -> None:
         super().__init__()
         self.hidden, self.head = copy.deepcopy(hidden.layer), copy.deepcopy(head)
@@ -62,9 +65,6 @@ class _Frozen(nn.Module):
 class Injected(nn.Module):
     """The frozen heads of one output layer, whose difference is added to its output."""
 
-    measured = False
-    """The diagnosis leaves out what is inside."""
-
     def __init__(self, hidden: Hidden, head: nn.Module) -> None:
         super().__init__()
         self.old, self.new = _Frozen(hidden, head), _Frozen(hidden, head)
@@ -81,7 +81,8 @@ class Injected(nn.Module):
         x, self.input = self.input, None
         if x is None:  # the output layer is used by itself
             return output
-        return output + (self.old(x) - self.new(x))
+        correction: Tensor = self.old(x) - self.new(x)
+        return output + correction
 
 
 def prepare(network: nn.Module) -> None:

@@ -58,7 +58,7 @@ class ReGraMa:
         self.recycled = 0
         """Neurons recycled the last time."""
         self.state = {
-            layer.name: layer.affines[0].weight.detach().new_zeros(layer.count)
+            layer.name: layer.affines[0].get_parameter("weight").detach().new_zeros(layer.count)
             for layer in self.layers
         }
         """Each neuron's mean absolute gradient in the newest update."""
