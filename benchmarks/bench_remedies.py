@@ -15,10 +15,9 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from timing import machine
-
 from hadamard import plasticity
 from hadamard.experiments.fleet_bench import TimedFleet
+from timing import machine
 
 TURNS = 3
 NORMED = {"net.norm": "layer", "net.where": "all"}

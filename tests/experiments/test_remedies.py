@@ -39,7 +39,7 @@ def test_every_remedy_is_an_arm_of_both_networks() -> None:
 
 @pytest.mark.parametrize("algorithm", ["pqn", "dqn"])
 def test_runs_of_a_game_share_fleets(algorithm: str) -> None:
-    jobs = [job for job in paper.jobs(STUDY, "paper", "runs", None, ["breakout"])]
+    jobs = paper.jobs(STUDY, "paper", "runs", None, ["breakout"])
     specs = [fleet.with_form(job.spec, "on") for job in jobs if job.algorithm == algorithm]
     groups = fleet.grouped(specs, [algorithm] * len(specs), specs, [0] * len(specs))
     # One of each network, one of each with injected heads, and of DQN one of each with norms.
