@@ -49,7 +49,7 @@ def row(flags: argparse.Namespace, algorithm: str, variant: str, remedy: str) ->
     shared = {"train.compile": flags.compile, "train.health_every": 0}
     shared |= NORMED if remedy == "nap" else {}
     with tempfile.TemporaryDirectory() as name:
-        fleets = []
+        fleets: list[TimedFleet] = []
         for own in ({}, {"remedy": remedy}):
             folder = Path(name, str(len(fleets)))
             setting = algorithm, flags.env, variant, flags.runs, flags.device, folder
