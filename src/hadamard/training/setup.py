@@ -14,7 +14,7 @@ from hadamard.core.random import child_seed
 from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.text import joined
-from hadamard.training import filming, memory
+from hadamard.training import filming, health_stream, memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -30,6 +30,7 @@ class Setup:
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
         spec.check()
+        health_stream.chosen(spec.train)
         self.algorithm, self.spec = algorithm, spec
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)
