@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-Tensors = Tensor | Iterable[Tensor] | Mapping[str, Tensor]
+Tensors = Tensor | Iterable[Tensor | None] | Mapping[str, Tensor]
 
 
 def weight_norm(weights: Tensors) -> float:
@@ -30,8 +30,7 @@ def gradient_norm(gradients: Tensors) -> float:
         >>> gradient_norm(p.grad for p in layer.parameters())
         3.0
     """
-    listed = [gradient for gradient in _listed(gradients) if gradient is not None]
-    return float(norm(listed))
+    return float(norm(_listed(gradients)))
 
 
 def update_ratio(before: Tensors, after: Tensors) -> float:
@@ -99,13 +98,15 @@ def norm(tensors: Sequence[Tensor]) -> Tensor:
     if not tensors:
         return torch.zeros(())
     norms = [torch.linalg.vector_norm(tensor.detach()).float() for tensor in tensors]
-    return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    total: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    return total
 
 
 def _listed(tensors: Tensors) -> list[Tensor]:
     if isinstance(tensors, Tensor):
         return [tensors]
-    return list(tensors.values() if isinstance(tensors, Mapping) else tensors)
+    listed = tensors.values() if isinstance(tensors, Mapping) else tensors
+    return [tensor for tensor in listed if tensor is not None]
 
 
 def _first_difference(old: Sequence[Tensor], new: Sequence[Tensor]) -> str:

@@ -39,7 +39,7 @@ def tau_dormant(
 
 
 def gradient_dormant(gradient: Tensor, neurons: int | None = None, tau: float = TAU) -> Tensor:
-    """Return which neurons' weights have a mean absolute gradient of at most ``tau`` of the layer's.
+    """Return which neurons get a mean absolute gradient of at most ``tau`` of their layer's.
 
     The rule of GraMa (Liu et al. 2025), on the gradient of the weights that lead into the neurons,
     with a row for each neuron. Where rows are several times the ``neurons``, as in a product of

@@ -24,8 +24,8 @@ class Monitor:
     one, which is called only when a diagnosis is due. Keyword arguments of ``diagnose``
     (``layers``, ``forward``, ``positions``, ...) can be passed too.
 
-    ``measures`` are those of ``diagnose``; ``gradient`` needs a ``loss(network, inputs)``. ``update``
-    and ``churn`` compare with the weights at the call before: the monitor copies them there.
+    ``measures`` are those of ``diagnose``: ``gradient`` needs a ``loss(network, inputs)``, and for
+    ``update`` and ``churn`` the monitor copies the weights at the call before a diagnosis.
 
     Examples:
         >>> import torch

@@ -152,10 +152,10 @@ def network_health(
     chosen: Chosen,
     before: Weights | None = None,
 ) -> NetworkHealth:
-    """Take the chosen measures of a network; ``call`` is what was run on the inputs to get the representations.
+    """Take the chosen measures of a network; ``call`` is what led to the representations.
 
-    ``before`` are weights of an earlier time, see ``weights_of``. Raises ValueError for gradients or
-    outputs that are not finite.
+    ``before`` are weights of an earlier time, see ``weights_of``. Raises ValueError for gradients
+    or outputs that are not finite.
     """
     weights = [p for p in network.parameters() if p.requires_grad]
     values: dict[str, float | None] = {}

@@ -1,7 +1,8 @@
 """Ranks: how many directions carry a representation, by three definitions.
 
-``effective_rank`` is the paper's (srank, Kumar et al. 2021). ``entropy_rank`` is what Roy and Vetterli
-(2007) call effective rank, and ``stable_rank`` the ratio of two norms; neither has a threshold.
+``effective_rank`` is the paper's (srank, Kumar et al. 2021). ``entropy_rank`` is what Roy and
+Vetterli (2007) call effective rank, and ``stable_rank`` compares two norms; neither needs a
+threshold.
 """
 
 from __future__ import annotations

@@ -44,20 +44,19 @@ class RecentObservations:
         It reaches back as far as the observations, and over a whole rollout at least, so that
         updates lie between. ``count`` is the number of environments' steps that are taken next.
         """
-        if self._compares and self._earlier is None and self._near(step, count, self._span):
+        if not self._compares or self._earlier is not None or not self.every:
+            return
+        if self.every - step % self.every <= self._span + count:
             self._earlier = Earlier(weights_of(network), updates)
 
     def take_weights(self, updates: int) -> Earlier | None:
-        """Return the weights that were kept, if any, and forget them; ``updates`` were made by now."""
+        """Return the weights that were kept, if any, and forget them, after so many updates."""
         earlier, self._earlier = self._earlier, None
         return earlier and Earlier(earlier.weights, updates - earlier.updates)
 
     def wants(self, step: int, count: int) -> bool:
         """Tell whether the next diagnosis needs some of so many observations from a step on."""
-        return self._near(step, count, self.count)
-
-    def _near(self, step: int, count: int, span: int) -> bool:
-        return bool(self.every) and (-step) % self.every <= span + count
+        return bool(self.every) and (-step) % self.every <= self.count + count
 
     def take(self) -> Tensor:
         """Return the last ``count`` observations, and forget them."""
