@@ -238,7 +238,9 @@ def test_a_monitor_compares_with_the_call_before() -> None:
         net[2].weight.data += 0.1 * call
         report = monitor.step(x)
         if report is not None:
-            expected = update_ratio([before[n] for n, _ in net.named_parameters()], net.parameters())
+            expected = update_ratio(
+                [before[n] for n, _ in net.named_parameters()], net.parameters()
+            )
             # The copy was made at the call before, after that call's update.
             assert report.network["update_ratio"] == pytest.approx(expected)
             assert "policy_churn" in report.network

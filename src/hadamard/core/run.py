@@ -386,7 +386,7 @@ _SUMMARY = {
     "seconds": float | None,
 }
 """What DONE holds."""
-_WHOLE_FILES = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
+_WHOLE_FILES = ("config.json", "DONE", "relearning.json", *(f"{name}.jsonl" for name in STREAMS))
 
 
 _FOLDERS = ("checkpoints", "films", "tensorboard")

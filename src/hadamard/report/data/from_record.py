@@ -13,6 +13,7 @@ from hadamard.core import identity, plugin_records
 from hadamard.core.typed import WrongType
 from hadamard.report.data.densities import Snapshot, snapshot
 from hadamard.report.data.fields import Fields, WrongField
+from hadamard.report.data.relearned import relearned
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.series import FloatArray, Series, places
 from hadamard.report.data.thin import PLACES, Record
@@ -55,6 +56,7 @@ def run_data(path: Path, record: Record, snapshots: Callable[[], list[Snapshot]]
         layers=dict(_layer(layer, len(steps)) for layer in health.objects("layers")),
         network=_network(health, len(steps)),
         representation=health.text("representation"),
+        relearned=relearned(fields.fields("relearning")) if "relearning" in fields else None,
         threshold=_last(thresholds),
         delta=_last(deltas),
         steps_per_second=fields.number("steps_per_second"),

@@ -13,6 +13,7 @@ import numpy as np
 
 from hadamard.core import identity
 from hadamard.report.data.densities import Snapshot
+from hadamard.report.data.relearned import Relearned
 from hadamard.report.data.series import FloatArray, IntArray, Series
 from hadamard.report.measures import PART_SHARES, RECORDED, SCORES, ScoreKind
 
@@ -56,6 +57,8 @@ class RunData:
     """Measures of the whole network at ``health_steps``."""
     representation: str
     """The layer whose health is shown; "" if there is no diagnosis."""
+    relearned: Relearned | None
+    """What the networks of kept checkpoints relearned; None if that was not tried."""
     threshold: float | None
     """The threshold of dormancy of the last diagnosis."""
     delta: float | None

@@ -28,6 +28,7 @@ from hadamard.report.data.numbers import (
     is_number,
     shortened,
 )
+from hadamard.report.data.relearned import thinned_relearning
 from hadamard.report.data.series import Series, places
 from hadamard.report.measures import LATE_SHARE, NETWORK, RECORDED, TRAINING_WINDOW
 from hadamard.report.statistics.normalize import final_mean
@@ -60,6 +61,7 @@ def thinned(run: Run) -> Record:
     furthest = max((int(step) for step in reached if rows.is_step(step)), default=0)
     speed, seconds = _speed(timing, summary or {})
     plugins = plugin_records.recorded(config)
+    relearning = thinned_relearning(run, troubles)
     return {
         "name": run.path.resolve().name,
         "algorithm": config.get("algorithm"),
@@ -77,6 +79,7 @@ def thinned(run: Run) -> Record:
         "lost_episodes": int(episodes.steps.size - scored.steps.size),
         "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, end)),
         "health": health,
+        **({"relearning": relearning} if relearning is not None else {}),
         "troubles": list(dict.fromkeys(troubles)),
     }
 
