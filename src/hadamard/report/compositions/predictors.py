@@ -62,8 +62,8 @@ def compose(drawing: Drawing) -> Composed:
     return Composed(
         partial(forest, columns, "rank correlation with learning", footer),
         "Spearman's rank correlation of each measure with what the same network learned afterwards "
-        "in a fixed number of updates (share of the targets' variance explained): random targets on "
-        "its own observations, and the returns of another game. Networks are compared within a "
+        "in a fixed number of updates (share of the targets' variance explained): random targets "
+        "on its own observations, and the returns of another game. Networks are compared within a "
         "game and a place of training, and the correlations averaged; above 0, networks with more "
         "of the measure learned more. Bands: 95 % intervals of a bootstrap that draws games, then "
         "runs within a game, all checkpoints of a run together; with one game it draws runs only. "
@@ -116,8 +116,8 @@ def _counts(algorithm: str, data: PanelRuns) -> str:
     games = len({task for _, task, _ in runs})
     budgets = {tuple(sorted(r.relearned.budget.items())) for _, _, r in runs if r.relearned}
     sentence = (
-        f"{algorithm_name(algorithm)}: {counted(networks, 'network')} of {counted(len(runs), 'run')}"
-        f" on {counted(games, 'game')}."
+        f"{algorithm_name(algorithm)}: {counted(networks, 'network')} of "
+        f"{counted(len(runs), 'run')} on {counted(games, 'game')}."
     )
     if len(budgets) > 1:
         return f"{sentence} They relearned with {len(budgets)} different budgets: make one again."

@@ -104,7 +104,8 @@ def _mean_correlation(
         size = np.where(np.isfinite(values), drawn.sum(1), 0.0)
         total += size * np.nan_to_num(values)
         weight += size
-    return np.divide(total, weight, out=np.full(count, np.nan), where=weight > 0)
+    mean: FloatArray = np.divide(total, weight, out=np.full(count, np.nan), where=weight > 0)
+    return mean
 
 
 def _correlations(x: FloatArray, y: FloatArray, weights: Weights) -> FloatArray:
@@ -117,7 +118,9 @@ def _correlations(x: FloatArray, y: FloatArray, weights: Weights) -> FloatArray:
     spread = np.sqrt((weights * first**2).sum(1) * (weights * second**2).sum(1))
     enough = (weights > 0).sum(1) >= _LEAST_DISTINCT
     defined = enough & (spread > 1e-9)
-    return np.divide(product, spread, out=np.full(len(weights), np.nan), where=defined)
+    undefined = np.full(len(weights), np.nan)
+    values: FloatArray = np.divide(product, spread, out=undefined, where=defined)
+    return values
 
 
 def _ranks(values: FloatArray, weights: Weights) -> FloatArray:

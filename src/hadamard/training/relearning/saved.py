@@ -80,7 +80,11 @@ def _add(
     problems: list[str],
 ) -> None:
     """Add the networks of runs that differ in their seeds only to the groups of a task."""
-    agent, env_spec = bare_agent(algorithm, runs[0][2], device)
+    try:
+        agent, env_spec = bare_agent(algorithm, runs[0][2], device)
+    except (RunError, OSError, ValueError) as error:
+        problems.append(f"{runs[0][0]}: {error}")
+        return
     network = agent.network
     if env_spec.continuous or not isinstance(getattr(network, "encoder", None), Encoder):
         names = ", ".join(str(path) for path, _, _ in runs[:3])
@@ -98,7 +102,7 @@ def _add(
                 step, state = checkpoint.read(chosen)
                 own = copy.deepcopy(network)
                 checkpoint.restore(chosen, "network", own, state.get("agent.network"))
-            except RunError as error:
+            except (RunError, checkpoint.CheckpointError) as error:
                 problems.append(str(error))
                 continue
             if not all(bool(torch.isfinite(p).all()) for p in own.parameters()):
