@@ -123,6 +123,13 @@ def forget_graphs(owner: Any) -> None:
             value.graphs.clear()
 
 
+def also_changes(owner: Any, tensors: Sequence[Tensor]) -> None:
+    """Say that an object's captured steps change these tensors, too."""
+    for value in vars(owner).values():
+        if isinstance(value, Captured):
+            value.mutated = [*value.mutated, *tensors]
+
+
 class _Graph(NamedTuple):
     """A captured step and the tensors it reads and writes."""
 

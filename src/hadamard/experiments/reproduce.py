@@ -30,11 +30,11 @@ class Request:
 
     @property
     def experiments(self) -> list[paper.Experiment]:
-        """The experiments, each once; ``all`` is every one."""
+        """The experiments, each once; ``all`` is every one of the paper."""
         if not self.names:
             raise ValueError(
                 "name the experiments to reproduce, or all. There are: "
-                f"{', '.join(paper.EXPERIMENTS)} (`hadamard reproduce --list`)"
+                f"{', '.join([*paper.EXPERIMENTS, *paper.STUDIES])} (`hadamard reproduce --list`)"
             )
         if "all" in self.names:
             return list(paper.EXPERIMENTS.values())

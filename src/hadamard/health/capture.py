@@ -18,7 +18,12 @@ from hadamard.health.dormant import Kind
 from hadamard.health.random_state import random_state_restored
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
-from hadamard.health.selection import LayerChoice, choose_modules, dormancy_rule
+from hadamard.health.selection import (
+    LayerChoice,
+    choose_modules,
+    dormancy_rule,
+    measured_modules,
+)
 from hadamard.modules import AFFINE
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -178,7 +183,7 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
         def remove_at_exit(handle: Any) -> None:
             stack.callback(handle.remove)
 
-        for name, module in model.named_modules():
+        for name, module in measured_modules(model):
             if isinstance(module, AFFINE):
                 on_input = functools.partial(recorder.on_affine_input, name)
                 remove_at_exit(module.register_forward_pre_hook(on_input))
@@ -186,6 +191,10 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
                 remove_at_exit(
                     module.register_forward_hook(functools.partial(recorder.on_any_output, name))
                 )
+        for module in model.modules():
+            if getattr(module, "measured", True) is False:
+                remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
+                remove_at_exit(module.register_forward_hook(recorder.on_leave))
         for name, module in chosen.items():
             # Functions inside a chosen module are not captured: its output is measured instead.
             remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))

@@ -37,7 +37,7 @@ class Encoder(nn.Module):
         self.flatten_before, self.scale = flatten_before, scale
         self.dtype = torch.float32
         for layer, reader in itertools.pairwise(hidden):
-            layer.readers.append(reader.affine)
+            layer.readers.extend(reader.affines)
 
     @property
     def outputs(self) -> int:
