@@ -20,6 +20,7 @@ from hadamard.report.compositions.predictors import PREDICTORS
 from hadamard.report.data.runs import load
 from hadamard.report.measures import MEASURES
 from hadamard.report.statistics.panel import PanelRuns
+from hadamard.training import start
 from tests.support.commands import Command
 from tests.support.runs import measured, write_run
 
@@ -48,6 +49,8 @@ def test_trained_relearned_and_drawn(
     study = _with_two_arms()
     study = dataclasses.replace(study, panels=study.panels[:1])
     monkeypatch.setitem(STUDIES, "measures", study)
+    for job in paper.jobs(study, "smoke", tmp_path / "runs"):
+        start.train(job.algorithm, job.spec)
     words = ["reproduce", "measures", "--folder", str(tmp_path / "runs"), "--jobs", "1"]
     result = command(*words)
     assert result.code == 0, result.err
