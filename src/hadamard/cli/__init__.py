@@ -26,6 +26,7 @@ _COMMANDS = {
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
     "analyze": "diagnose the hidden layers of a run's agent",
+    "relearn": "fine-tune networks of kept checkpoints on new targets, beside their measures",
     "envs": "list the environments, with install commands for missing ones",
     "algos": "list the algorithms",
     "assets": "download the model files of an environment suite: hadamard assets humanoidbench",

@@ -57,6 +57,10 @@ class TrainSpec:
     """Recent observations that a diagnosis uses."""
     health_layers: Literal["last", "all"] = "last"
     """Diagnose the last hidden layer, or all of them (slow for large feature maps)."""
+    measures: str = "none"
+    """More measures in a diagnosis, names with commas between them or all (see docs/measures.md):
+    gradient (norm, gradient-dormant neurons), update (update-to-weight ratio), churn (of policy and
+    values), ntk (rank of the tangent kernel). They cost up to a few diagnoses more."""
     checkpoint_every: int = 100_000
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
     keep_every: int = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from hadamard.core import files, record
 from hadamard.core.streams import STREAMS
 
-_WHOLE_FILES = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
+_WHOLE_FILES = ("config.json", "DONE", "relearning.json", *(f"{name}.jsonl" for name in STREAMS))
 _FOLDERS = ("checkpoints", "films", "tensorboard")
 _OWN = (*_WHOLE_FILES, "lock", "wandb-id", "play.mp4", "play.gif")
 

@@ -70,6 +70,8 @@ class Representation:
     """The dimension that holds the features, if it cannot be inferred from the shape."""
     readers: list[Reader] = field(default_factory=list)
     """The affine layers that have it as their input."""
+    writer: str | None = None
+    """The name of the affine layer that was called last before it; None if none was."""
 
     def order_in(self, x: Tensor) -> Order | None:
         """Return the order of dimensions in which ``x`` is this representation; None if it is not.
@@ -113,6 +115,7 @@ class _Recorder(TorchFunctionMode):
         self.representations: list[Representation] = []
         self._last_output: tuple[Tensor | None, str] = (None, "")
         self._last_affine: nn.Module | None = None
+        self._writer: str | None = None
         return recorded
 
     def record(self, name: str, kind: Kind, output: Any) -> None:
@@ -128,7 +131,9 @@ class _Recorder(TorchFunctionMode):
         is_sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
         feature_dim = 1 if is_sequence else None
         self.representations.append(
-            Representation(name, kind, output.detach().clone(), output, feature_dim)
+            Representation(
+                name, kind, output.detach().clone(), output, feature_dim, writer=self._writer
+            )
         )
 
     def on_output(self, name: str, kind: Kind, _module: Any, _args: Any, output: Any) -> None:
@@ -141,7 +146,7 @@ class _Recorder(TorchFunctionMode):
         self._depth -= 1
 
     def on_affine_input(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._last_affine = module
+        self._last_affine, self._writer = module, name
         if args and isinstance(args[0], Tensor):
             for representation in self.representations:
                 order = representation.order_in(args[0])

@@ -16,7 +16,7 @@ from hadamard.core.types import ActsWithGreedy, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.plasticity import Remedies
 from hadamard.text import joined
-from hadamard.training import emulators, filming, memory
+from hadamard.training import emulators, filming, health_stream, memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -32,6 +32,7 @@ class Setup:
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
         spec.check()
+        health_stream.chosen(spec.train)
         self.algorithm, self.spec = algorithm, spec
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)

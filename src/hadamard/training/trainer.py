@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hadamard.core import checkpoint, machine, record
 from hadamard.core.config import to_dict
+from hadamard.core.random import Counters
 from hadamard.core.run import Run
 from hadamard.core.typed import checked
 from hadamard.core.types import LearnsAhead, Metrics, State
@@ -61,7 +62,8 @@ class Trainer:
         self.learner_ahead = (
             self.agent if train.learn_ahead and isinstance(self.agent, LearnsAhead) else None
         )
-        self.recent = health_stream.RecentObservations(train, self.device)
+        rollout = self.envs.num_envs * getattr(self.spec.algo, "rollout_steps", 0)
+        self.recent = health_stream.RecentObservations(train, self.device, rollout)
         self.timetable = Timetable(
             train.eval_every,
             train.checkpoint_every,
@@ -137,6 +139,7 @@ class Trainer:
         """Take one step in every environment; yields while they play, see ``pipeline``."""
         pipeline, agent = self.pipeline, self.agent
         self.recent.add(self.step, pipeline.obs)
+        self.keep_weights(len(pipeline.obs))
         pipeline.act(self.step)
         self.observe()  # the step before, if it can wait until now
         pipeline.send_greedy()
@@ -286,12 +289,30 @@ class Trainer:
         self.run.flush()
         self._tell("evaluation", {"scores": [episode.score for episode in episodes]})
 
+    @property
+    def updates(self) -> int:
+        """How many updates the agent counts."""
+        counters = self.agent.parts.get("counters")
+        return counters.values.get("updates", 0) if isinstance(counters, Counters) else 0
+
+    def keep_weights(self, count: int) -> None:
+        """Copy the weights before so many steps, if the next diagnosis compares with them."""
+        self.recent.add_weights(self.step, count, self.agent.network, self.updates)
+
     def diagnose(self, obs: Tensor) -> None:
         """Diagnose the network on these observations."""
         self._check_finite()
         network, spec = self.agent.network, self.spec
         with self.clock("health"):
-            diagnosis = health_stream.examine(network, obs, spec.train, spec.seed, self.step)
+            diagnosis = health_stream.examine(
+                network,
+                obs,
+                spec.train,
+                spec.seed,
+                self.step,
+                earlier=self.recent.take_weights(self.updates),
+                discrete=not self.envs.spec.continuous,
+            )
         self._record_diagnosis(diagnosis)
 
     def _record_diagnosis(self, diagnosis: Diagnosis | ValueError) -> None:

@@ -105,6 +105,8 @@ class Fleet:
         updates = unrecorded.updates if unrecorded is not None else 0
         first = next(iter(active.values()))  # all active runs are at the same step
         step, updates = first.step + steps, _counters(first)["updates"] + updates
+        for trainer in active.values():
+            trainer.recent.add_weights(step, self.computation.block, trainer.agent.network, updates)
         ends, count = self.computation.queue_block(step, updates)
         for index, trainer in active.items():
             if trainer.recent.wants(step, self.computation.block):
@@ -143,7 +145,7 @@ class Fleet:
                 self._set_aside(active.pop(index), failure)
         ends = block.ends.arrays()
         (measurements,) = block.measurements.arrays()
-        diagnoses = self._diagnoses(active)
+        diagnoses = self._diagnoses(active, block.updates)
         for index, trainer in list(active.items()):
             counters = _counters(trainer)
             counters["steps"] += self.computation.block
@@ -184,8 +186,10 @@ class Fleet:
         self._failed.append(f"{trainer.run.path}: {reason}; {saved}")
         trainer.progress.close()
 
-    def _diagnoses(self, active: Mapping[int, Trainer]) -> dict[int, Diagnosis | ValueError]:
-        """Diagnose all runs for which a diagnosis falls due in the block."""
+    def _diagnoses(
+        self, active: Mapping[int, Trainer], made: int
+    ) -> dict[int, Diagnosis | ValueError]:
+        """Diagnose all runs for which a diagnosis falls due in the block of so many updates."""
         step = next(iter(active.values())).step + self.computation.block
         due = {
             index: trainer
@@ -203,6 +207,10 @@ class Fleet:
                 first.spec.train,
                 [trainer.spec.seed for trainer in trainers],
                 step,
+                earlier=[
+                    trainer.recent.take_weights(trainer.updates + made) for trainer in trainers
+                ],
+                discrete=not first.envs.spec.continuous,
             )
         return dict(zip(due, diagnoses, strict=True))
 
