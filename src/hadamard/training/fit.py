@@ -55,7 +55,7 @@ def _reasons(unit: Trainer | Fleet, message: str) -> dict[str, str]:
     return reasons
 
 
-def _own_stream(unit: Trainer | Fleet) -> torch.cuda.Stream | None:
+def own_stream(unit: Trainer | Fleet) -> torch.cuda.Stream | None:
     """On a GPU, return a CUDA stream for a unit, beside those of others."""
     device = (unit.trainers[0] if isinstance(unit, Fleet) else unit).device
     if device.type != "cuda":
@@ -83,7 +83,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     groups = fleet.in_halves(groups, emulated=emulated)
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
     units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
-    streams = {unit: _own_stream(unit) if len(units) > 1 else None for unit in units}
+    streams = {unit: own_stream(unit) if len(units) > 1 else None for unit in units}
     interrupted: set[str] = set()
     messages: list[str] = []
     failures: list[str] = []
