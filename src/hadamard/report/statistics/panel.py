@@ -66,6 +66,27 @@ class PanelRuns:
             return f"{steps_words(budget)} steps"
         return f"to {steps_words(self.end)} of {steps_words(budget)} steps"
 
+    def of_arms(self, labels: Sequence[str]) -> PanelRuns:
+        """Return these arms alone, on all the tasks that they share, up to the same step."""
+        panel = self.panel
+        arms = [arm for arm in panel.arms if arm.label in labels]
+        yardstick = panel.yardstick or panel.baseline
+        needed = {yardstick.label, *(arm.label for arm in arms)}
+        tasks = [
+            task
+            for task in panel.tasks
+            if all(task in self.complete.get(arm.label, {}) for arm in arms)
+        ]
+        runs = {
+            label: {task: by_task[task] for task in tasks if task in by_task}
+            for label, by_task in self.complete.items()
+            if label in needed
+        }
+        alone = panel.with_arms(
+            *arms, tasks=tuple(tasks), yardstick=None if yardstick in arms else yardstick
+        )
+        return PanelRuns(alone, self.end, runs, self.remarks)
+
     def _all_runs(self) -> list[RunData]:
         return [run for tasks in self.runs.values() for runs in tasks.values() for run in runs]
 
