@@ -5,8 +5,9 @@ compares), tasks, seeds and a budget. `jobs` returns its runs at one of the scal
 is named after the run's settings, not after the experiment: Figure 1 and Table 2 reuse the runs
 of other experiments.
 
-The classes are in `model`, the experiments in `entries`, their tasks in `tasks` and their sizes in
-`scales`. Nothing here imports torch before `jobs` is called.
+The classes are in `model`, the experiments in `entries`, their tasks in `tasks`, their sizes in
+`scales`, and what the paper states that no runs can decide in `statements`. Nothing here imports
+torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from hadamard.experiments.paper.model import (
     Stated,
 )
 from hadamard.experiments.paper.scales import SCALES, shortened
+from hadamard.experiments.paper.statements import STATEMENTS, Statement
 from hadamard.experiments.paper.tasks import ATARI_8, ATARI_51, HUMANOID_14, MINATAR_5
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ __all__ = [
     "HUMANOID_14",
     "MINATAR_5",
     "SCALES",
+    "STATEMENTS",
     "WITHOUT_RUNS",
     "Arm",
     "Claim",
@@ -48,6 +51,7 @@ __all__ = [
     "Plot",
     "Shading",
     "Stated",
+    "Statement",
     "arms_and_jobs",
     "find",
     "jobs",

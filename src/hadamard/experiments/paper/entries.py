@@ -698,6 +698,18 @@ _ALL = (
         panels=(MRQ_TWO.with_arms(MRQ, MRQ_HR, tasks=VISUAL_28),),
         columns=7,
         shading="error",
+        claims=(
+            Claim("HR improves MR.Q on DMC-Visual", "Introduction", "mrq", "higher", MRQ_HR, MRQ),
+            Claim(
+                "HR raises the effective rank on DMC-Visual",
+                "Section 6",
+                "mrq",
+                "higher",
+                MRQ_HR,
+                MRQ,
+                _RANK,
+            ),
+        ),
         note=_MRQ_NOTE,
     ),
 )

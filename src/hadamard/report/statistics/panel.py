@@ -60,11 +60,17 @@ class PanelRuns:
 
     @property
     def budget_words(self) -> str:
-        """How much of the training is shown: "10 M steps", or "to 2 M of 10 M steps"."""
-        budget = self.panel.steps
-        if self.end >= budget:
-            return f"{steps_words(budget)} steps"
-        return f"to {steps_words(self.end)} of {steps_words(budget)} steps"
+        """How much of the training is shown.
+
+        "10 M steps", "to 2 M of 10 M steps", or "400 k steps (4 % of 10 M)" with ``--share``.
+        """
+        budget, share = self.panel.steps, self.panel.share
+        words = f"{steps_words(budget)} steps"
+        if self.end < budget:
+            words = f"to {steps_words(self.end)} of {words}"
+        if share < 1:
+            words += f" ({100 * share:.3g} % of {steps_words(round(budget / share))})"
+        return words
 
     def of_arms(self, labels: Sequence[str]) -> PanelRuns:
         """Return these arms alone, on all the tasks that they share, up to the same step."""
