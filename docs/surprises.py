@@ -137,8 +137,9 @@ def _redo(data: PanelRuns) -> str:
         f"({steps_words(period * per_update)} steps) what is below tau = {spec['redo.tau']:g}, "
         "dead or nearly so. What is dead at a diagnosis has therefore died since the last "
         "recycling, or was dead from its new weights on. Whether the new weights behind a "
-        "LayerNorm are the cause, tau, or the learning rate that decays to 0, takes runs with another "
-        "`--redo.tau` and `--redo.period` and the number of neurons recycled each time; none were made."
+        "LayerNorm are the cause, tau, or the learning rate that decays to 0, takes runs with "
+        "another `--redo.tau` and `--redo.period` and the number of neurons recycled each time; "
+        "none were made."
     )
 
 

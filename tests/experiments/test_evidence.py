@@ -116,7 +116,7 @@ def test_a_claim_without_runs_says_so(tmp_path: Path) -> None:
     write_runs(tmp_path, "fig-ppo")
     (row,) = rows_of(tmp_path, "tanh has a higher rank than ReLU")
     assert (row.verdict, row.ours, row.runs) == (NOT_RUN, "", "")
-    assert row.why == "No tasks with runs of tanh and of ReLU."
+    assert row.why == "tanh; ReLU"
     with pytest.raises(RunError, match="no folder of a scale"):
         read(tmp_path / "smoke")
 

@@ -54,16 +54,31 @@ class Backed:
         ]
         return ", ".join([self.scale, *shorter])
 
+    def runs(self, algorithm: str) -> list[RunData]:
+        """Return the complete runs of an algorithm; none if it has no part in it."""
+        data = self.panels.get(algorithm)
+        by_task = [] if data is None or not data.tasks else data.complete.values()
+        return [run for tasks in by_task for runs in tasks.values() for run in runs]
+
     def commands(self) -> list[str]:
         """Return the commands that train these runs: one for each budget and choice of tasks."""
-        whole = {p.algorithm: p for p in self.experiment.panels_at(self.scale)}
-        return list(
-            dict.fromkeys(
-                command(self.experiment.name, self.scale, data, whole[algorithm])
-                for algorithm, data in self.panels.items()
-                if data.tasks
-            )
-        )
+        with_runs = [algorithm for algorithm, data in self.panels.items() if data.tasks]
+        return list(dict.fromkeys(self.command(algorithm) for algorithm in with_runs))
+
+    def command(self, algorithm: str) -> str:
+        """Return the command that trains the runs of an algorithm."""
+        data = self.panels[algorithm]
+        whole = next(p for p in self.experiment.panels_at(self.scale) if p.algorithm == algorithm)
+        words = ["hadamard", "reproduce", self.experiment.name, "--scale", self.scale]
+        if len(data.tasks) < len(whole.tasks):
+            words += ["--tasks", ",".join(data.tasks)]
+        if data.seeds()[1] < whole.seeds:
+            words += ["--seeds", str(data.seeds()[1])]
+        if data.panel.share < 1:
+            words += ["--share", f"{data.panel.share:.4g}"]
+        if data.panel.until:
+            words += ["--until", str(data.panel.until)]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -79,21 +94,6 @@ class PaperClaim:
     def panel(self) -> Panel:
         """Its panel at the paper's scale."""
         return _panel(self.experiment, self.claim.algorithm)
-
-
-def command(name: str, scale: str, data: PanelRuns, whole: Panel) -> str:
-    """Return the command that trains a panel's runs."""
-    panel = data.panel
-    words = ["hadamard", "reproduce", name, "--scale", scale]
-    if len(data.tasks) < len(whole.tasks):
-        words += ["--tasks", ",".join(data.tasks)]
-    if data.seeds()[1] < whole.seeds:
-        words += ["--seeds", str(data.seeds()[1])]
-    if panel.share < 1:
-        words += ["--share", f"{panel.share:.4g}"]
-    if panel.until:
-        words += ["--until", str(panel.until)]
-    return shlex.join(words)
 
 
 def claims() -> list[PaperClaim]:

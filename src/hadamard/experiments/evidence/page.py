@@ -45,37 +45,36 @@ def write_evidence(
         surprises: Returns a section that is put in, given the runs of every scale.
     """
     runs = read(results)
-    drawn = [
-        entry
+    entries = [
+        backed(experiment, scale, runs[scale])
         for scale in runs
         for experiment in EXPERIMENTS.values()
-        if (entry := backed(experiment, scale, runs[scale])).enough
     ]
     for scale in SCALES:  # what is no longer backed is removed
         shutil.rmtree(docs / FIGURES / scale, ignore_errors=True)
-    for entry in drawn:
+    for entry in filter(lambda entry: entry.enough, entries):
         drawing = Drawing(entry.experiment, entry.panels, entry.experiment.shading)
         folder = docs / FIGURES / entry.scale / entry.experiment.name
         commands = [*entry.commands(), "make evidence"]
         write_page(folder, drawing, entry.scale_in_words, commands, small=True)
     page = docs / PAGE
     section = surprises(runs) if surprises is not None else ""
-    text = evidence_page(runs, drawn, read_costs(docs / COSTS), section)
+    text = evidence_page(runs, entries, read_costs(docs / COSTS), section)
     write_atomically(page, text.encode())
     return page
 
 
-def evidence_page(runs: Runs, drawn: Sequence[Backed], costs: Costs, surprises: str) -> str:
+def evidence_page(runs: Runs, entries: Sequence[Backed], costs: Costs, surprises: str) -> str:
     """Return the page as Markdown."""
     by_algorithm: dict[str, list[Row]] = {}
     for row in rows(runs):
         by_algorithm.setdefault(row.algorithm, []).append(row)
     parts = ["# Evidence", _INTRODUCTION, RULE, _summary(by_algorithm)]
     for algorithm, of_algorithm in by_algorithm.items():
-        parts += _section(algorithm, of_algorithm, drawn)
+        parts += _section(algorithm, of_algorithm, entries)
     if surprises:
         parts.append(surprises)
-    return "\n\n".join([*parts, *_statements(), *_outlook(runs, drawn, costs)]) + "\n"
+    return "\n\n".join([*parts, *_statements(), *_outlook(runs, entries, costs)]) + "\n"
 
 
 def _summary(by_algorithm: Mapping[str, Sequence[Row]]) -> str:
@@ -88,23 +87,21 @@ def _summary(by_algorithm: Mapping[str, Sequence[Row]]) -> str:
     return _table(["claims on", *_VERDICTS], lines)
 
 
-def _section(algorithm: str, of_algorithm: Sequence[Row], drawn: Sequence[Backed]) -> list[str]:
+def _section(algorithm: str, of_algorithm: Sequence[Row], entries: Sequence[Backed]) -> list[str]:
     parts = [f"## {algorithm_name(algorithm)}", _papers_runs(algorithm)]
-    own = [entry for entry in drawn if set(entry.panels) == {algorithm}]
-    if own:
-        parts.append(_our_runs(algorithm, own))
+    parts += _our_runs(algorithm, entries)
     measured = [row for row in of_algorithm if row.verdict != NOT_RUN]
     if measured:
         heads = ["verdict", "claim", "the paper", "ours (95 % interval)", "runs", "why"]
         cells = [[f"**{r.verdict}**", r.claim, r.paper, r.ours, r.runs, r.why] for r in measured]
         parts.append(_table(heads, cells))
     if others := [row for row in of_algorithm if row.verdict == NOT_RUN]:
-        parts.append(
-            "Nothing was run yet for these claims:" if measured else "Nothing was run yet."
-        )
+        parts.append("Of these claims nothing was run:")
         cells = [[row.claim, row.paper, row.why] for row in others]
-        parts.append(_table(["claim", "the paper", "what is lacking"], cells))
-    return parts + [_figure(entry) for entry in own]
+        parts.append(_table(["claim", "the paper", "it needs runs of"], cells))
+    return parts + [
+        _figure(entry) for entry in entries if entry.enough and set(entry.panels) == {algorithm}
+    ]
 
 
 def _papers_runs(algorithm: str) -> str:
@@ -118,24 +115,23 @@ def _panel_words(panel: Panel) -> str:
     return f"{tasks}, {seeds}, {steps_words(panel.steps)} steps"
 
 
-def _our_runs(algorithm: str, entries: Sequence[Backed]) -> str:
-    """Return the table of what was run, one line for each scale and budget."""
-    lines: dict[tuple[str, str, str], list[str]] = {}
-    for entry in sorted(entries, key=lambda entry: -len(entry.panels[algorithm].shown_labels)):
-        data = entry.panels[algorithm]
-        seeds = count_range(data.seeds(), "seed")
-        key = entry.scale, tasks_words(data.tasks), f"{seeds}, {data.budget_words}"
-        every = [run for tasks in data.complete.values() for of in tasks.values() for run in of]
-        cells = [
-            *key,
-            ", ".join(data.shown_labels),
-            listed(dict.fromkeys(run.machine for run in every)),
-            listed(dict.fromkeys((run.commit or "–")[:9] for run in every)),
-            f"`{entry.commands()[0]}`",
-        ]
-        lines.setdefault(key, cells)
-    heads = ["scale", "tasks", "seeds, budget", "arms", "machine", "commit", "command"]
-    return _table(heads, list(lines.values()))
+def _our_runs(algorithm: str, entries: Sequence[Backed]) -> list[str]:
+    """Return what was run: for each scale, the fewest figures and tables that have all of it."""
+    items, listed_runs = [], set[Path]()
+    of_algorithm = [entry for entry in entries if entry.runs(algorithm)]
+    for entry in sorted(of_algorithm, key=lambda entry: -len(entry.runs(algorithm))):
+        runs, data = entry.runs(algorithm), entry.panels[algorithm]
+        if {run.path for run in runs} <= listed_runs:
+            continue
+        listed_runs |= {run.path for run in runs}
+        machines = listed(dict.fromkeys(run.machine for run in runs))
+        commits = listed(dict.fromkeys((run.commit or "–")[:9] for run in runs))
+        items.append(
+            f"- `{entry.scale}`: {', '.join(data.shown_labels)}; {tasks_words(data.tasks)}, "
+            f"{count_range(data.seeds(), 'seed')}, {data.budget_words}; {machines}, "
+            f"commit {commits}: `{entry.command(algorithm)}`"
+        )
+    return ["\n".join(["Here:", "", *items])] if items else []
 
 
 def _figure(entry: Backed) -> str:
@@ -156,7 +152,7 @@ def _statements() -> list[str]:
     return ["## What no run decides", _table(["statement", "the paper", "instead"], cells)]
 
 
-def _outlook(runs: Runs, drawn: Sequence[Backed], costs: Costs) -> list[str]:
+def _outlook(runs: Runs, entries: Sequence[Backed], costs: Costs) -> list[str]:
     """Return the sections of every figure and table: what was run, what was not, the cost."""
     cells, total, unknown = [], 0.0, 0
     for experiment in EXPERIMENTS.values():
@@ -164,8 +160,8 @@ def _outlook(runs: Runs, drawn: Sequence[Backed], costs: Costs) -> list[str]:
         total, unknown = total + left.seconds, unknown + left.unknown
         links = [
             f"[{entry.scale_in_words}]({FIGURES}/{entry.scale}/{experiment.name}/index.html)"
-            for entry in drawn
-            if entry.experiment is experiment
+            for entry in entries
+            if entry.experiment is experiment and entry.enough
         ]
         cells.append(
             [

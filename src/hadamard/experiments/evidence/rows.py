@@ -37,6 +37,7 @@ class Row:
     ours: str
     verdict: str
     why: str
+    """A sentence; of a claim that was not run, the arms whose runs it needs on the same tasks."""
 
 
 def rows(runs: Mapping[str, Sequence[RunData]]) -> list[Row]:
@@ -87,9 +88,8 @@ def _row(paper_claim: PaperClaim, claim: JudgedClaim, scale: str) -> Row:
 
 def _without_runs(paper_claim: PaperClaim, claim: JudgedClaim) -> Row:
     arms = [arm.label for arm in (paper_claim.claim.arm, paper_claim.claim.against) if arm]
-    why = f"No tasks with runs of {' and of '.join(arms)}."
     paper = _paper_words(paper_claim, claim)
-    return Row(claim.algorithm, claim.text, paper, "", "", NOT_RUN, why)
+    return Row(claim.algorithm, claim.text, paper, "", "", NOT_RUN, "; ".join(arms))
 
 
 def _paper_words(paper_claim: PaperClaim, claim: JudgedClaim) -> str:
