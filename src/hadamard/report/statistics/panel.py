@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 CURVE_POINTS = 100
 """The most points of an aggregated curve."""
 CURVE_RESAMPLES = 300
+LATE_START = 0.05
+"""The share of the budget after which the beginning of a curve is worth a sentence."""
 
 ValuesByTask = dict[str, FloatArray]
 
@@ -275,6 +277,24 @@ class PanelRuns:
                 f"{steps_words(self.end)}, which every run reached."
             )
         return caveats
+
+    def late_start(self) -> str:
+        """Return a sentence on where score curves of all tasks begin, if that is late.
+
+        They begin where every task has a score: on a task of long episodes the first ends late.
+        """
+        first = {
+            task: max(
+                int(run.score_series().finite().steps[:1].sum())
+                for label in self.shown_labels
+                for run in self.complete[label][task]
+            )
+            for task in self.tasks
+        }
+        task = max(first, key=lambda name: first[name], default="")
+        if not task or first[task] <= LATE_START * self.end:
+            return ""
+        return f"Curves begin at {first[task]:,} steps, with the first score on {task}."
 
     def seeds(self) -> tuple[int, int]:
         """Return the fewest and the most runs of any shown arm on any task."""
