@@ -10,7 +10,7 @@ import pytest
 
 from hadamard.core.run import RunError
 from hadamard.experiments import paper
-from hadamard.experiments.evidence.backing import Backed, backed, claims, read
+from hadamard.experiments.evidence.backing import Backed, backed, claims, every_entry, read
 from hadamard.experiments.evidence.costs import Costs, kind, planned, read_costs, remaining
 from hadamard.experiments.evidence.page import COSTS, write_evidence
 from hadamard.experiments.evidence.rows import NOT_RUN, Row, rows
@@ -45,7 +45,7 @@ def entry(results: Path, name: str, scale: str = "smoke") -> Backed:
 
 
 def rows_of(results: Path, text: str) -> list[Row]:
-    return [row for row in rows(read(results)) if row.claim == text]
+    return [row for row in rows(every_entry(read(results))) if row.claim == text]
 
 
 def test_every_claim_that_is_declared_is_there_once() -> None:
@@ -104,7 +104,9 @@ def test_arms_on_few_games_are_compared_on_those(tmp_path: Path) -> None:
     assert redo.panels["pqn"].tasks == list(GAMES[:2])
     assert "--tasks atari/Asterix,atari/Breakout --seeds 1" in redo.commands()[0]
     assert len(entry(tmp_path, "fig-pqn", "paper").panels["pqn"].tasks) == 7
-    runs = {row.claim: row.runs for row in rows(read(tmp_path)) if row.algorithm == "pqn"}
+    runs = {
+        row.claim: row.runs for row in rows(every_entry(read(tmp_path))) if row.algorithm == "pqn"
+    }
     assert runs["HR is above ReDo"] == "2 of 51 Atari games, 1 seed, 10 M steps"
     assert runs["HR improves PQN"] == "7 of 51 Atari games, 1 seed, 10 M steps"
 

@@ -126,6 +126,12 @@ def read(results: Path) -> dict[str, list[RunData]]:
     return by_scale
 
 
+def every_entry(runs: Mapping[str, Sequence[RunData]]) -> list[Backed]:
+    """Return every figure and table at every scale that has runs."""
+    every = EXPERIMENTS.values()
+    return [backed(experiment, scale, runs[scale]) for scale in runs for experiment in every]
+
+
 def backed(experiment: Experiment, scale: str, runs: Sequence[RunData]) -> Backed:
     """Return a figure or table with the runs that back it at a scale."""
     panels = {}
@@ -154,15 +160,21 @@ def _selected(
 ) -> PanelRuns:
     """Select the runs of one budget, to the step that most of them reached."""
     (data,) = select(experiment, runs, scale, share=share).values()
-    ends = Counter(min(run.horizon, data.panel.steps) for run in _runs(data))
-    until = max(ends, key=lambda end: (ends[end], end), default=None)
-    (data,) = select(experiment, runs, scale, share=share, until=until).values()
-    with_runs = [label for label in data.complete if label not in _yardstick(data.panel)]
+    panel = data.panel
+    ends = Counter(min(run.horizon, panel.steps) for run in _runs(data))
+    end = max(ends, key=lambda step: (ends[step], step), default=panel.steps)
+    stop = end if end < panel.steps else 0
+    data = dataclasses.replace(data, until=end, panel=dataclasses.replace(panel, until=stop))
+    with_runs = [label for label in data.complete if label not in _yardstick(panel)]
     shared = data.of_arms(with_runs).panel.tasks
-    if len(shared) < min(FEWEST_TASKS, len(data.panel.tasks)) or shared == data.panel.tasks:
+    if len(shared) < min(FEWEST_TASKS, len(panel.tasks)) or shared == panel.tasks:
         return data
-    (data,) = select(experiment, runs, scale, share=share, until=until, tasks=shared).values()
-    return data
+    on_shared = {
+        label: {task: of for task, of in by_task.items() if task in shared}
+        for label, by_task in data.runs.items()
+    }
+    shorter = dataclasses.replace(data.panel, tasks=shared)
+    return dataclasses.replace(data, panel=shorter, runs=on_shared)
 
 
 def _yardstick(panel: Panel) -> set[str]:

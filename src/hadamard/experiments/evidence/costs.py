@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,8 +65,8 @@ def measure_costs() -> Costs:
 
 
 def planned(experiment: Experiment) -> list[PlannedRun]:
-    """Return the runs of an experiment at the paper's scale."""
-    jobs = paper.arms_and_jobs(experiment, SCALE, Path())
+    """Return the runs of an experiment's first seed at the paper's scale."""
+    jobs = paper.arms_and_jobs(experiment, SCALE, Path(), seeds=1)
     return [PlannedRun(arm.label, job) for arm, job in jobs]
 
 
@@ -90,16 +90,17 @@ class Remaining:
 def remaining(experiment: Experiment, runs: Iterable[RunData], costs: Costs) -> Remaining:
     """Return what is left of an experiment, given the runs at the paper's scale."""
     reached = {run.name: run.reached for run in runs}
-    every: Sequence[PlannedRun] = planned(experiment)
-    unfinished, unknown, seconds = 0, 0, 0.0
-    for run in every:
-        steps = run.job.spec.train.steps
-        left = max(0.0, 1 - reached.get(run.job.path.name, 0) / steps)
-        if not left:
-            continue
-        unfinished += 1
-        if kind(run) in costs.seconds:
-            seconds += left * costs.seconds[kind(run)]
-        else:
-            unknown += 1
-    return Remaining(len(every), unfinished, seconds, unknown)
+    total, unfinished, unknown, seconds = 0, 0, 0, 0.0
+    for run in planned(experiment):
+        spec = run.job.spec
+        panel = next(p for p in experiment.panels if p.algorithm == run.job.algorithm)
+        for seed in range(panel.seeds):
+            name = f"{run.job.path.name.removesuffix(f'_seed{spec.seed}')}_seed{seed}"
+            left = max(0.0, 1 - reached.get(name, 0) / spec.train.steps)
+            total += 1
+            unfinished += left > 0
+            if kind(run) in costs.seconds:
+                seconds += left * costs.seconds[kind(run)]
+            else:
+                unknown += left > 0
+    return Remaining(total, unfinished, seconds, unknown)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hadamard.core.files import write_atomically
-from hadamard.experiments.evidence.backing import Backed, backed, read
+from hadamard.experiments.evidence.backing import Backed, every_entry, read
 from hadamard.experiments.evidence.costs import SCALE, Costs, Remaining, read_costs, remaining
 from hadamard.experiments.evidence.rows import NOT_RUN, Row, rows, tasks_words
 from hadamard.experiments.paper import EXPERIMENTS, SCALES, STATEMENTS, Panel
@@ -45,11 +45,7 @@ def write_evidence(
         surprises: Returns a section that is put in, given the runs of every scale.
     """
     runs = read(results)
-    entries = [
-        backed(experiment, scale, runs[scale])
-        for scale in runs
-        for experiment in EXPERIMENTS.values()
-    ]
+    entries = every_entry(runs)
     for scale in SCALES:  # what is no longer backed is removed
         shutil.rmtree(docs / FIGURES / scale, ignore_errors=True)
     for entry in filter(lambda entry: entry.enough, entries):
@@ -67,7 +63,7 @@ def write_evidence(
 def evidence_page(runs: Runs, entries: Sequence[Backed], costs: Costs, surprises: str) -> str:
     """Return the page as Markdown."""
     by_algorithm: dict[str, list[Row]] = {}
-    for row in rows(runs):
+    for row in rows(entries):
         by_algorithm.setdefault(row.algorithm, []).append(row)
     parts = ["# Evidence", _INTRODUCTION, RULE, _summary(by_algorithm)]
     for algorithm, of_algorithm in by_algorithm.items():
@@ -127,9 +123,9 @@ def _our_runs(algorithm: str, entries: Sequence[Backed]) -> list[str]:
         machines = listed(dict.fromkeys(run.machine for run in runs))
         commits = listed(dict.fromkeys((run.commit or "–")[:9] for run in runs))
         items.append(
-            f"- `{entry.scale}`: {', '.join(data.shown_labels)}; {tasks_words(data.tasks)}, "
-            f"{count_range(data.seeds(), 'seed')}, {data.budget_words}; {machines}, "
-            f"commit {commits}: `{entry.command(algorithm)}`"
+            f"- `{entry.scale}`, {tasks_words(data.tasks)}, {count_range(data.seeds(), 'seed')}, "
+            f"{data.budget_words}: {'; '.join(data.shown_labels)}. {machines}, commit {commits}: "
+            f"`{entry.command(algorithm)}`"
         )
     return ["\n".join(["Here:", "", *items])] if items else []
 

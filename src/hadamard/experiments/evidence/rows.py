@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hadamard.experiments.evidence.backing import PaperClaim, backed, claims
-from hadamard.report.data.run_data import RunData
+from hadamard.experiments.evidence.backing import Backed, PaperClaim, claims
 from hadamard.report.measures import MEASURES
 from hadamard.report.pages.paper_page import our_text
 from hadamard.report.statistics.claims import JudgedClaim, judge
 from hadamard.report.statistics.estimates import Estimate
-from hadamard.report.statistics.panel import PanelRuns
 from hadamard.text import count_range
 
 SUITES = {
@@ -40,22 +38,19 @@ class Row:
     """A sentence; of a claim that was not run, the arms whose runs it needs on the same tasks."""
 
 
-def rows(runs: Mapping[str, Sequence[RunData]]) -> list[Row]:
-    """Return the rows of all claims, given the runs of every scale."""
-    panels: dict[tuple[str, str], Mapping[str, PanelRuns]] = {}
+def rows(entries: Sequence[Backed]) -> list[Row]:
+    """Return the rows of all claims, given every figure and table at every scale with runs."""
     found = []
     for paper_claim in claims():
-        judged = {}
-        for scale in runs:
-            key = (scale, paper_claim.experiment.name)
-            if key not in panels:
-                panels[key] = backed(paper_claim.experiment, scale, runs[scale]).panels
-            claim = judge(paper_claim.claim, panels[key][paper_claim.claim.algorithm])
-            if claim.tasks:
-                judged[scale] = claim
-        found += [_row(paper_claim, claim, scale) for scale, claim in judged.items()]
-        if not judged:
-            found.append(_without_runs(paper_claim, claim))
+        judged = {
+            entry.scale: judge(paper_claim.claim, entry.panels[paper_claim.claim.algorithm])
+            for entry in entries
+            if entry.experiment is paper_claim.experiment
+        }
+        measured = {scale: claim for scale, claim in judged.items() if claim.tasks}
+        found += [_row(paper_claim, claim, scale) for scale, claim in measured.items()]
+        if not measured:
+            found.append(_without_runs(paper_claim, next(iter(judged.values()))))
     return found
 
 
@@ -78,7 +73,9 @@ def _row(paper_claim: PaperClaim, claim: JudgedClaim, scale: str) -> Row:
     of = len(paper_claim.panel.tasks) if on_papers_tasks else None
     runs = f"{tasks_words(claim.tasks, of)}, {count_range(claim.seeds, 'seed')}, {claim.budget}"
     why = claim.why
-    if claim.kind == "size" and not on_papers_tasks:
+    if claim.measure == "time":
+        why += " The runs may have shared their machine with others."
+    elif claim.kind == "size" and not on_papers_tasks:
         why += " These are other tasks than the paper's."
     return Row(
         claim.algorithm, claim.text, _paper_words(paper_claim, claim), runs, _ours(claim),
