@@ -113,9 +113,12 @@ def claims() -> list[PaperClaim]:
 
 
 def read(results: Path) -> dict[str, list[RunData]]:
-    """Read the packed runs of every scale that has some; what cannot be read is an error."""
+    """Read the packed runs of every scale that has some, the paper's scale first.
+
+    What cannot be read is an error.
+    """
     by_scale = {}
-    for scale in SCALES:
+    for scale in reversed(SCALES):
         if (results / scale).is_dir():
             runs, troubles = gather([results / scale])
             if troubles:
