@@ -34,8 +34,8 @@ demo: $(VENV)/.dev ## Train tanh and tanh + HR agents on MinAtar and write the p
 smoke: $(VENV)/.dev ## Make every figure and table of the paper at smoke scale (about 5 minutes on 2 cores)
 	@$(BIN)/hadamard reproduce all --scale smoke
 
-evidence: $(VENV)/.dev ## Draw every figure of the documentation's evidence from results/
-	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games fig-crelu-redo --scale minatar-full --draw --folder results --output docs/evidence/minatar-full
+evidence: $(VENV)/.dev ## Write docs/evidence.md and its figures from the packed runs in results/
+	@$(BIN)/python docs/write_evidence.py
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
