@@ -72,7 +72,7 @@ def test_cleanrl_ppo_agent():
     torch.manual_seed(0)
     agent = Agent()
     old = copy.deepcopy(agent)
-    conversion = hadamardize(agent)
+    conversion = hadamardize(agent, start="paper")
     assert [c.name for c in conversion.changed] == ["critic.0", "critic.2", "actor.0", "actor.2"]
     assert conversion.skipped == {
         "critic.4": "no activation follows it",
