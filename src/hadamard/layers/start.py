@@ -107,8 +107,13 @@ def matching_factor(activation: nn.Module, spread: float, branches: int) -> floa
         return float(weights @ f(factor * spread * points) ** 2)
 
     target = second_moment(1.0) ** (1 / branches)
-    if not spread or second_moment(1e3) < target:
+    if not spread:
         return 1.0
+    if second_moment(1e3) < target:
+        raise ValueError(
+            f"{branches} branches of {activation} cannot start='scaled': their product is never as "
+            "large as one of them; choose start='near_one' or 'paper'"
+        )
     return _solved(second_moment, target, 0.0, 1e3)
 
 
