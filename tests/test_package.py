@@ -64,8 +64,9 @@ def test_at_import_only_the_core_is_needed(path: Path) -> None:
 # Whatever a room may import of the house; text needs nothing and everyone may use it.
 MAY_IMPORT = {
     "layers": ("compute.kernels", "core.discover", "modules"),
-    "health": ("theory", "report", "modules"),
+    "health": ("core.run", "theory", "trackers", "report", "modules"),
     "theory": (),
+    "trackers": (),
     "modules": (),
     "text": (),
     "core": (),
@@ -75,7 +76,9 @@ MAY_IMPORT = {
     "plasticity": ("core", "compute", "nets"),
     "algos": ("core", "compute", "learning", "nets"),
     "envs": ("core.cores", "core.counter", "core.discover", "core.plugins", "core.types"),
-    "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),
+    "training": (
+        *("core", "compute", "envs", "health", "learning", "nets", "plasticity", "trackers"),
+    ),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),
     "api": ("core", "envs", "report", "training"),

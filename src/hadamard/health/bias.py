@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hadamard.health.samples import as_samples, resolve_feature_dim, stacked
+from hadamard.health.samples import NotFinite, as_samples, resolve_feature_dim, stacked
 from hadamard.modules import AFFINE
 
 
@@ -81,7 +81,7 @@ def hidden_bias(
     parts = split_outputs([layer], activations[None], mask[None], feature_dim)
     live, dormant, bias = (part[0] for part in parts)
     if not finite_outputs(live[None], dormant[None]):
-        raise ValueError(
+        raise NotFinite(
             f"{type(layer).__name__} returns NaN or infinite values for finite activations; check "
             "its weights before diagnosing it"
         )

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
 from hadamard.health.capture import Representation, capture, capture_alike
-from hadamard.health.dormant import THRESHOLD
+from hadamard.health.dormant import THRESHOLD, check_threshold
 from hadamard.health.layer import LayerHealth
 from hadamard.health.measuring import Settings, group_size, measured
-from hadamard.health.samples import Positions
-from hadamard.health.selection import LayerChoice
+from hadamard.health.rank import check_delta
+from hadamard.health.samples import Positions, check_positions
+from hadamard.health.selection import LayerChoice, choose_modules
 from hadamard.modules import refuse_torchscript
 
 if TYPE_CHECKING:
@@ -114,8 +115,8 @@ def diagnose(
         32
     """
     target = _runnable(model, forward)
+    settings = _settings(threshold, delta, positions)
     representations = capture(target, forward or target, inputs, layers)
-    settings = Settings(threshold, delta, positions)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
@@ -163,6 +164,33 @@ def diagnose_together(
             else:
                 results.append(_diagnosis(target, captured, outcome, settings))
     return results
+
+
+def check_arguments(
+    model: nn.Module,
+    layers: LayerChoice | None = None,
+    *,
+    forward: Callable[..., Any] | None = None,
+    threshold: float = THRESHOLD,
+    delta: float = 0.01,
+    positions: Positions = "samples",
+    generator: torch.Generator | None = None,
+) -> None:
+    """Raise the errors that ``diagnose`` would raise for these arguments whatever the inputs."""
+    target = _runnable(model, forward)
+    _settings(threshold, delta, positions)
+    choose_modules(target, layers)
+    if forward is not None and not callable(forward):
+        raise TypeError(f"forward must be callable, got {type(forward).__name__}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
+
+
+def _settings(threshold: float, delta: float, positions: Positions) -> Settings:
+    check_threshold(threshold)
+    check_delta(delta)
+    check_positions(positions)
+    return Settings(threshold, delta, positions)
 
 
 def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:

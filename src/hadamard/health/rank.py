@@ -40,6 +40,14 @@ def effective_rank(
     return PendingRanks(matrix.unsqueeze(0), delta).results()[0]
 
 
+def check_delta(delta: float) -> None:
+    """Raise an error for a share of the spectrum that is none."""
+    if isinstance(delta, bool) or not isinstance(delta, int | float):
+        raise TypeError(f"delta must be a number, got {type(delta).__name__}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+
+
 class PendingRanks:
     """The effective ranks of checked matrices (networks, samples, neurons), still being computed.
 
@@ -47,8 +55,7 @@ class PendingRanks:
     """
 
     def __init__(self, matrices: Tensor, delta: float) -> None:
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+        check_delta(delta)
         if matrices.device.type == "mps":  # has no float64
             matrices = matrices.cpu()
         self.matrices, self.delta = matrices, delta

@@ -9,6 +9,12 @@ import torch
 from torch import Tensor
 
 Positions = Literal["samples", "neurons"]
+
+
+class NotFinite(ValueError):
+    """Activations or outputs are NaN or infinite: the network has diverged."""
+
+
 _LARGEST = 1e100  # squares of smaller numbers are finite in float64
 
 
@@ -72,9 +78,14 @@ def within_limits(low: Tensor, high: Tensor) -> Tensor:
     return (low >= -limit) & (high <= limit)
 
 
-def _check_shape(activations: Tensor, positions: Positions, label: str) -> None:
+def check_positions(positions: object) -> None:
+    """Raise an error for a way to count neurons that there is not."""
     if positions not in ("samples", "neurons"):
         raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
+
+
+def _check_shape(activations: Tensor, positions: Positions, label: str) -> None:
+    check_positions(positions)
     if activations.is_complex():
         raise TypeError(
             f"{label} must be real, got {activations.dtype}: measure the real part (.real) or the "
@@ -117,7 +128,7 @@ def _check_finite(matrix: Tensor, label: str) -> None:
         return
     invalid = ~within_limits(matrix, matrix)
     sample, neuron = (int(i) for i in invalid.nonzero()[0])
-    raise ValueError(
+    raise NotFinite(
         f"{label} hold {int(invalid.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the "
         f"first in neuron {neuron} at sample {sample} ({float(matrix[sample, neuron])}): the "
         "network has diverged; check its weights and learning rate before diagnosing it"

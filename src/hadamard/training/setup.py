@@ -14,7 +14,7 @@ from hadamard.core.random import child_seed
 from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.text import joined
-from hadamard.training import filming, memory
+from hadamard.training import filming, memory, trackers
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -34,6 +34,7 @@ class Setup:
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)
         memory.check(spec, self.device)
+        trackers.check(spec.train)
         self.greedy: GreedyPlay | None = None
         self.acts_with_greedy: ActsWithGreedy | None = None
         """The agent, if it chooses the greedy actions in the same call as those of training."""
