@@ -15,7 +15,7 @@ from torch import nn
 
 from hadamard.health.diagnosis import Diagnosis, check_arguments, diagnose
 from hadamard.health.recording import open_record
-from hadamard.trackers import NAMES, MLflow, TensorBoard, Tracker, Trackio, WandB, numbers
+from hadamard.trackers import NAMES, MLflow, TensorBoard, Tracker, Trackio, WandB, library, numbers
 
 
 class Monitor:
@@ -27,8 +27,8 @@ class Monitor:
 
     A path that ends in ``.jsonl`` is a file with one diagnosis in each line. Any other path is the
     folder of a new run, which `hadamard report` shows beside others; ``about`` says what it is:
-    ``algorithm``, ``env``, ``seed``, ``steps`` (the budget), ``layer``, ``activation``, ``norm``, and
-    whatever else its results depend on. ``score`` adds an episode's return to it.
+    ``algorithm``, ``env``, ``seed``, ``steps`` (the budget), ``layer``, ``activation``,
+    ``norm``, and whatever else its results depend on. ``score`` adds an episode's return to it.
 
     Bad arguments, missing libraries and a path that another monitor writes to are errors here.
     Once training runs, nothing is: a diagnosis that fails (the network has diverged, or the batch
@@ -86,7 +86,7 @@ class Monitor:
         self.steps = 0
         self.latest: Diagnosis | None = None
         asked = {"tensorboard": tensorboard, "wandb": wandb, "trackio": trackio, "mlflow": mlflow}
-        _check_trackers(asked)
+        check_trackers(asked)
         self._record = open_record(path, about, model)
         self._trackers: dict[str, Tracker] = {}
         name = None if path is None else Path(path).stem
@@ -200,10 +200,12 @@ _TARGETS = {
 }
 
 
-def _check_trackers(asked: Mapping[str, Any]) -> None:
-    """Refuse what is neither a name nor an object that a tracker can be."""
+def check_trackers(asked: Mapping[str, Any]) -> None:
+    """Refuse what no tracker can be, and trackers whose library is missing."""
     for service, target in asked.items():
-        if target is None or (
+        if service not in _OPEN or target is None:
+            continue
+        if (
             not isinstance(target, type) and callable(getattr(target, _METHODS.get(service, ""), 0))
         ):
             continue
@@ -212,6 +214,7 @@ def _check_trackers(asked: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"{service} must be {_TARGETS[service]}, got {type(target).__name__}: {target!r}"
             )
+        library(service)
 
 
 def _outside() -> int:

@@ -118,11 +118,9 @@ class RunFolder:
         """Write an episode's score."""
         self._reach(step)
         self._episodes += 1
-        if math.isfinite(value):
-            self._scores.append(value)
-        self._run.write(
-            "episodes", {"step": step, "score": value if math.isfinite(value) else None}
-        )
+        finite = math.isfinite(value)
+        self._scores.extend([value] if finite else [])
+        self._run.write("episodes", {"step": step, "score": value if finite else None})
 
     def _reach(self, step: int) -> None:
         self._step = max(self._step, step)
@@ -197,19 +195,15 @@ def _check_about(about: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"about[{name!r}] must be {kind.__name__}, got {type(value).__name__}: {value!r}"
             )
-    for name in ("seed", "steps"):
-        if about.get(name, 1) < (name == "steps"):
-            raise ValueError(
-                f"about[{name!r}] is {about[name]}: it counts from {int(name == 'steps')} up"
-            )
+    for name, least in (("seed", 0), ("steps", 1)):
+        if about.get(name, least) < least:
+            raise ValueError(f"about[{name!r}] is {about[name]}: it counts from {least} up")
 
 
 def _architecture(model: nn.Module) -> dict[str, str]:
     """Return a network's variant, as far as its modules show it."""
     names = [type(module).__name__ for module in model.modules()]
-    hadamard = [
-        module for module in model.modules() if type(module).__name__.startswith("Hadamard")
-    ]
+    hadamard = {"Hadamard", "HadamardLinear", "HadamardConv2d"} & set(names)
     activations = [
         type(module).__name__.lower()
         for module in model.modules()
