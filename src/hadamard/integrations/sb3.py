@@ -38,7 +38,8 @@ def convert(model: BaseAlgorithm, **options: Any) -> Conversion:
     """Turn hidden layers of a model's policy into Hadamard layers, before ``learn``.
 
     ``model.save`` and ``load`` then work as ever: the saved model knows how its policy was
-    converted. The options are those of ``hadamardize``.
+    converted. The options are those of ``hadamardize``; by default every hidden layer is
+    converted, and no output (TD3 squashes its actions by a tanh, which makes one look hidden).
     """
     if not isinstance(model, BaseAlgorithm):
         raise TypeError(
@@ -49,7 +50,7 @@ def convert(model: BaseAlgorithm, **options: Any) -> Conversion:
         raise ValueError(
             f"the model has learned for {model.num_timesteps:,} steps: convert it before learn()"
         )
-    conversion = hadamardize(model.policy, **options)
+    conversion = _converted(model.policy, options)
     model.policy_class = _converted_class(type(model.policy), options)
     return conversion
 
@@ -59,9 +60,16 @@ def _converted_class(base: type[BasePolicy], options: Mapping[str, Any]) -> type
 
     def build(self: Any, lr_schedule: Any) -> None:
         base._build(self, lr_schedule)  # type: ignore[attr-defined]
-        hadamardize(self, **options)
+        _converted(self, options)
 
     return type(f"Hadamard{base.__name__}", (base,), {"_build": build})
+
+
+def _converted(policy: Any, options: Mapping[str, Any]) -> Conversion:
+    if isinstance(policy, TD3Policy) and options.get("where") is None:
+        squashed = {f"{name}.mu.{len(policy.actor.mu) - 2}" for name in ("actor", "actor_target")}
+        options = {**options, "where": lambda name, _module: name not in squashed}
+    return hadamardize(policy, **options)
 
 
 class HealthCallback(BaseCallback):
