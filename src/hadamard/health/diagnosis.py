@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
-from hadamard.health.capture import Representation, capture, capture_alike
+from hadamard.health.capture import DictAs, Representation, capture, capture_alike
 from hadamard.health.dormant import THRESHOLD, check_threshold
 from hadamard.health.layer import LayerHealth
 from hadamard.health.measuring import Settings, group_size, measured
@@ -95,14 +95,18 @@ def diagnose(
     delta: float = 0.01,
     positions: Positions = "samples",
     generator: torch.Generator | None = None,
+    dict_as: DictAs = "keywords",
 ) -> Diagnosis:
     """Measure the hidden representations of any network on a batch of inputs.
 
-    ``inputs`` is a tensor, a tuple of positional arguments or a dict of keyword arguments; a few
-    thousand observations make a good batch. ``forward`` replaces ``model(...)`` for networks
+    ``inputs`` is a tensor or an array, a tuple of positional arguments or a dict; a few thousand
+    observations make a good batch. A dict holds keyword arguments; with ``dict_as="positional"`` it
+    is one argument itself, as the observations of many environments are. ``forward`` replaces ``model(...)`` for networks
     without a forward method (``forward=agent.get_value``). ``layers`` chooses what to measure: a
     glob pattern, several, or a predicate on (name, module). By default these are the marked modules
-    (``mark``), or else every activation, including functions such as ``F.relu``. With
+    (``mark``), or else every activation, including functions such as ``F.relu``, and the output of
+    every recurrent layer. What returns several tensors has them by name: ``lstm.output``,
+    ``lstm.cell``. With
     ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
     further samples; with ``"neurons"`` each channel at each position is one neuron.
 
@@ -114,9 +118,19 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
+    check_arguments(
+        model,
+        layers,
+        forward=forward,
+        threshold=threshold,
+        delta=delta,
+        positions=positions,
+        generator=generator,
+        dict_as=dict_as,
+    )
     target = _runnable(model, forward)
-    settings = _settings(threshold, delta, positions)
-    representations = capture(target, forward or target, inputs, layers)
+    settings = Settings(threshold, delta, positions)
+    representations = capture(target, forward or target, inputs, layers, dict_as)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
@@ -175,22 +189,20 @@ def check_arguments(
     delta: float = 0.01,
     positions: Positions = "samples",
     generator: torch.Generator | None = None,
+    dict_as: DictAs = "keywords",
 ) -> None:
     """Raise the errors that ``diagnose`` would raise for these arguments whatever the inputs."""
     target = _runnable(model, forward)
-    _settings(threshold, delta, positions)
+    check_threshold(threshold)
+    check_delta(delta)
+    check_positions(positions)
     choose_modules(target, layers)
+    if dict_as not in ("keywords", "positional"):
+        raise ValueError(f"dict_as must be 'keywords' or 'positional', got {dict_as!r}")
     if forward is not None and not callable(forward):
         raise TypeError(f"forward must be callable, got {type(forward).__name__}")
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
-
-
-def _settings(threshold: float, delta: float, positions: Positions) -> Settings:
-    check_threshold(threshold)
-    check_delta(delta)
-    check_positions(positions)
-    return Settings(threshold, delta, positions)
 
 
 def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:

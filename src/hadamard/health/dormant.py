@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hadamard.health.kde import density_peaks
-from hadamard.health.samples import Positions, as_samples
+from hadamard.health.samples import Array, Positions, as_samples
 
 Kind = Literal["relu", "tanh", "auto"]
 THRESHOLD = 20.0
@@ -42,7 +42,7 @@ class Dormancy:
 
 
 def dormant(
-    activations: Tensor,
+    activations: Array,
     kind: Kind = "auto",
     threshold: float = THRESHOLD,
     *,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from hadamard.health.samples import Positions, as_samples
+from hadamard.health.samples import Array, Positions, as_samples
 
 # The Gram matrix squares the values, which loses half the digits of float64. Where a cumulative sum
 # is closer to the threshold than this, a full SVD decides on which side it is.
@@ -21,7 +21,7 @@ _SIZES_FOR_THE_CPU = range(33, 257)
 
 
 def effective_rank(
-    features: Tensor,
+    features: Array,
     delta: float = 0.01,
     *,
     positions: Positions = "samples",
