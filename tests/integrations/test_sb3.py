@@ -37,8 +37,16 @@ MODELS = {
     "ppo": (ppo, 4, ["policy_net.1", "policy_net.3", "value_net.1", "value_net.3"]),
     "a2c": (lambda: A2C("MlpPolicy", "CartPole-v1", **ON), 4, None),
     "dqn": (lambda: DQN("MlpPolicy", "CartPole-v1", **OFF), 2, ["q_net.1", "q_net.3"]),
-    "td3": (lambda: TD3("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)), 6, ["mu.1", "qf1.3"]),
-    "sac": (lambda: SAC("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)), 6, ["latent_pi.1", "qf1.3"]),
+    "td3": (
+        lambda: TD3("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)),
+        6,
+        ["mu.1", "qf1.3"],
+    ),
+    "sac": (
+        lambda: SAC("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)),
+        6,
+        ["latent_pi.1", "qf1.3"],
+    ),
 }
 
 

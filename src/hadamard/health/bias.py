@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hadamard.health.samples import Array, NotFinite, as_tensor, as_samples, resolve_feature_dim, stacked
+from hadamard.health.samples import (
+    Array,
+    NotFinite,
+    as_tensor,
+    as_samples,
+    resolve_feature_dim,
+    stacked,
+)
 from hadamard.modules import AFFINE
 
 

@@ -56,6 +56,15 @@ class Reader(NamedTuple):
     order: Order
 
 
+class Site(NamedTuple):
+    """Where a module was called."""
+
+    callers: tuple[str, ...]
+    """The modules around the call, outermost first."""
+    after: str
+    """The module or representation whose output it was called on; empty if it is not known."""
+
+
 @dataclass
 class Representation:
     """One hidden representation in a forward pass."""
@@ -69,8 +78,8 @@ class Representation:
     """The dimension that holds the features, if it cannot be inferred from the shape."""
     readers: list[Reader] = field(default_factory=list)
     """The affine layers that have it as their input."""
-    site: str = ""
-    """Where its module was called: in which other module, or after which one."""
+    site: Site = Site((), "")
+    """Where its module was called."""
 
     def order_in(self, x: Tensor) -> Order | None:
         """Return the order of dimensions in which ``x`` is this representation; None if it is not.
@@ -95,14 +104,21 @@ class Representation:
 
 def _told_apart(representations: list[Representation]) -> list[Representation]:
     """Give representations of one name, whose module was called repeatedly, different names."""
-    counts = Counter(r.name for r in representations)
-    numbers: Counter[str] = Counter()
+    groups: dict[str, list[Representation]] = {}
     for representation in representations:
-        name = representation.name
-        if counts[name] > 1 and representation.site:
-            name = f"{name} ({representation.site})"
-        numbers[name] += 1
-        representation.name = name if numbers[name] == 1 else f"{name} (call {numbers[name]})"
+        groups.setdefault(representation.name, []).append(representation)
+    for name, group in groups.items():
+        if len(group) == 1:
+            continue
+        around_all = set.intersection(*(set(r.site.callers) for r in group))
+        numbers: Counter[str] = Counter()
+        for representation in group:
+            own = [c for c in representation.site.callers if c not in around_all]
+            place = f"in {own[-1]}" if own else f"after {representation.site.after}"
+            label = name if place == "after " else f"{name} ({place})"
+            numbers[label] += 1
+            count = numbers[label]
+            representation.name = label if count == 1 else f"{label} (call {count})"
     return representations
 
 
@@ -126,12 +142,12 @@ class _Recorder(TorchFunctionMode):
         recorded = _told_apart(getattr(self, "representations", []))
         self.representations: list[Representation] = []
         self._stack: list[str] = []  # the names of the modules that are running, outermost first
-        self._sites: list[str] = []  # where those of them that are chosen were called
+        self._sites: list[Site] = []  # where those of them that are chosen were called
         self._last_output: tuple[Tensor | None, str] = (None, "")
         self._last_affine: nn.Module | None = None
         return recorded
 
-    def record(self, name: str, kind: Kind, output: Tensor, site: str) -> None:
+    def record(self, name: str, kind: Kind, output: Tensor, site: Site) -> None:
         # Shape alone cannot distinguish (batch, channels, length) and (batch, tokens, features).
         is_sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
         feature_dim = 1 if is_sequence else None
@@ -157,12 +173,8 @@ class _Recorder(TorchFunctionMode):
             if not wanted or part in wanted:
                 self.record(f"{name}.{part}" if part else name, kind, values, site)
 
-    def _site(self, name: str, args: Any) -> str:
-        """Say where a module is called: in another module that is not around it, or after one."""
-        for caller in reversed(self._stack):
-            if caller and caller != name and not name.startswith(f"{caller}."):
-                return f"in {caller}"
-        return self._after(args)
+    def _site(self, args: Any) -> Site:
+        return Site(tuple(self._stack), self._after(args))
 
     def _after(self, args: Any) -> str:
         last_output, source = self._last_output
@@ -170,14 +182,14 @@ class _Recorder(TorchFunctionMode):
         if isinstance(x, Tensor):
             for representation in reversed(self.representations):
                 if x is representation.original:
-                    return f"after {representation.name}"
+                    return representation.name
             if x is last_output and source:
-                return f"after {source}"
+                return source
         return ""
 
     def on_enter(self, name: str, _module: Any, args: Any) -> None:
         self._depth += 1
-        self._sites.append(self._site(name, args))
+        self._sites.append(self._site(args))
 
     def on_leave(self, *_: Any) -> None:
         self._depth -= 1
@@ -208,7 +220,7 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         last_output, module_name = self._last_output
         prefix = f"{module_name}:" if module_name and args and args[0] is last_output else ""
-        site = self._site("", ()) if prefix else ""
+        site = self._site(())
         output = func(*args, **(kwargs or {}))
         for representation in self.representations:
             if args and args[0] is representation.original and torch.equal(args[0], output):

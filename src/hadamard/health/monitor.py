@@ -205,9 +205,7 @@ def check_trackers(asked: Mapping[str, Any]) -> None:
     for service, target in asked.items():
         if service not in _OPEN or target is None:
             continue
-        if (
-            not isinstance(target, type) and callable(getattr(target, _METHODS.get(service, ""), 0))
-        ):
+        if not isinstance(target, type) and callable(getattr(target, _METHODS.get(service, ""), 0)):
             continue
         kinds = (str, os.PathLike) if service == "tensorboard" else (str,)
         if not isinstance(target, kinds) or not str(target).strip():

@@ -63,9 +63,7 @@ def tensors(inputs: Any, network: nn.Module) -> Any:
     """
     if isinstance(inputs, np.ndarray | np.generic):
         if inputs.dtype.hasobject or inputs.dtype.kind not in "biufc":
-            raise TypeError(
-                f"an array of {inputs.dtype} is no observation: pass arrays of numbers"
-            )
+            raise TypeError(f"an array of {inputs.dtype} is no observation: pass arrays of numbers")
         weight = next((p for p in network.parameters() if p.is_floating_point()), None)
         array = torch.as_tensor(np.ascontiguousarray(inputs))
         if weight is None:

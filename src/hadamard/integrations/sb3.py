@@ -1,12 +1,12 @@
 """Stable-Baselines3: convert a model's policy, and watch its health while it learns.
 
-    from hadamard.integrations.sb3 import HealthCallback, convert
+from hadamard.integrations.sb3 import HealthCallback, convert
 
-    model = PPO("MlpPolicy", "CartPole-v1")
-    convert(model)
-    model.learn(100_000, callback=HealthCallback(path="runs/ppo-0"))
-    model.save("ppo")
-    PPO.load("ppo")
+model = PPO("MlpPolicy", "CartPole-v1")
+convert(model)
+model.learn(100_000, callback=HealthCallback(path="runs/ppo-0"))
+model.save("ppo")
+PPO.load("ppo")
 """
 
 from __future__ import annotations
