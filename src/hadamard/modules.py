@@ -22,3 +22,31 @@ def refuse_torchscript(network: nn.Module, verb: str) -> None:
                 f"{repr(name) if name else 'the model'} is a TorchScript module, whose layers "
                 f"cannot be reached: {verb} the network before torch.jit.script or torch.jit.trace"
             )
+
+
+def refuse_wrapped(network: nn.Module, verb: str) -> None:
+    """Raise an error that names a module around the network, which holds on to its parameters.
+
+    Examples:
+        >>> refuse_wrapped(nn.Linear(2, 2), "convert")
+    """
+    for name, module in network.named_modules():
+        kinds = [f"{cls.__module__}.{cls.__name__}" for cls in type(module).__mro__]
+        if any(kind in _WRAPPERS for kind in kinds):
+            place = repr(name) if name else "the model"
+            raise TypeError(
+                f"{place} is wrapped for distributed training ({type(module).__name__}), which "
+                f"holds on to its present parameters: {verb} the network first, on every process "
+                "from the same seed, and wrap it then"
+            )
+
+
+_WRAPPERS = frozenset(
+    {
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+        "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+        "torch.distributed.fsdp._fully_shard._fully_shard.FSDPModule",
+    }
+)
+"""By name, because importing them loads what an ordinary network does not need."""

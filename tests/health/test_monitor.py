@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -221,9 +220,10 @@ def test_a_run_that_broke_off_is_unfinished_and_can_be_reported(tmp_path: Path) 
 
 def test_two_monitors_on_one_path_are_refused(tmp_path: Path) -> None:
     for name, error in (("health.jsonl", "another monitor writes to"), ("run", "run")):
-        with Monitor(sick_network(), path=tmp_path / name):
-            with pytest.raises((ValueError, RunError), match=error):
-                Monitor(sick_network(), path=tmp_path / name)
+        first = Monitor(sick_network(), path=tmp_path / name)
+        with pytest.raises((ValueError, RunError), match=error):
+            Monitor(sick_network(), path=tmp_path / name)
+        first.close()
     # A run is never continued by another monitor; a file of rows is.
     with pytest.raises(RunError, match="run"):
         Monitor(sick_network(), path=tmp_path / "run")

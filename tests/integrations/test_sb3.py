@@ -33,20 +33,16 @@ def ppo(env: Any = "CartPole-v1", policy: str = "MlpPolicy", **settings: Any) ->
     return PPO(policy, env, seed=0, device="cpu", **settings)
 
 
+def pendulum(algorithm: Any) -> Any:
+    return algorithm("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM))
+
+
 MODELS = {
     "ppo": (ppo, 4, ["policy_net.1", "policy_net.3", "value_net.1", "value_net.3"]),
     "a2c": (lambda: A2C("MlpPolicy", "CartPole-v1", **ON), 4, None),
     "dqn": (lambda: DQN("MlpPolicy", "CartPole-v1", **OFF), 2, ["q_net.1", "q_net.3"]),
-    "td3": (
-        lambda: TD3("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)),
-        6,
-        ["mu.1", "qf1.3"],
-    ),
-    "sac": (
-        lambda: SAC("MlpPolicy", "Pendulum-v1", **copy.deepcopy(PENDULUM)),
-        6,
-        ["latent_pi.1", "qf1.3"],
-    ),
+    "td3": (lambda: pendulum(TD3), 6, ["mu.1", "qf1.3"]),
+    "sac": (lambda: pendulum(SAC), 6, ["latent_pi.1", "qf1.3"]),
 }
 
 

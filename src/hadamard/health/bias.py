@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from hadamard.health.samples import (
     Array,
     NotFinite,
-    as_tensor,
     as_samples,
+    as_tensor,
     resolve_feature_dim,
     stacked,
 )

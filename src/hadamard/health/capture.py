@@ -78,7 +78,7 @@ class Representation:
     """The dimension that holds the features, if it cannot be inferred from the shape."""
     readers: list[Reader] = field(default_factory=list)
     """The affine layers that have it as their input."""
-    site: Site = Site((), "")
+    site: Site = field(default_factory=lambda: Site((), ""))
     """Where its module was called."""
 
     def order_in(self, x: Tensor) -> Order | None:
@@ -187,7 +187,7 @@ class _Recorder(TorchFunctionMode):
                 return source
         return ""
 
-    def on_enter(self, name: str, _module: Any, args: Any) -> None:
+    def on_enter(self, _module: Any, args: Any) -> None:
         self._depth += 1
         self._sites.append(self._site(args))
 
@@ -258,8 +258,7 @@ def _hooks(
                 )
         for name, module in chosen.items():
             # Functions inside a chosen module are not captured: its output is measured instead.
-            on_enter = functools.partial(recorder.on_enter, name)
-            remove_at_exit(module.register_forward_pre_hook(on_enter))
+            remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
             remove_at_exit(module.register_forward_hook(recorder.on_leave))
             on_output = functools.partial(
                 recorder.on_output, name, dormancy_rule(module), wanted.get(name, frozenset())

@@ -100,15 +100,17 @@ def diagnose(
     """Measure the hidden representations of any network on a batch of inputs.
 
     ``inputs`` is a tensor or an array, a tuple of positional arguments or a dict; a few thousand
-    observations make a good batch. A dict holds keyword arguments; with ``dict_as="positional"`` it
-    is one argument itself, as the observations of many environments are. ``forward`` replaces ``model(...)`` for networks
-    without a forward method (``forward=agent.get_value``). ``layers`` chooses what to measure: a
-    glob pattern, several, or a predicate on (name, module). By default these are the marked modules
-    (``mark``), or else every activation, including functions such as ``F.relu``, and the output of
-    every recurrent layer. What returns several tensors has them by name: ``lstm.output``,
-    ``lstm.cell``. With
-    ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
-    further samples; with ``"neurons"`` each channel at each position is one neuron.
+    observations make a good batch. A dict holds keyword arguments; with ``dict_as="positional"``
+    it is one argument itself, as the observations of many environments are. ``forward`` replaces
+    ``model(...)`` for networks without a forward method (``forward=agent.get_value``).
+
+    ``layers`` chooses what to measure: a glob pattern, several, or a predicate on (name, module).
+    By default these are the marked modules (``mark``), or else every activation, including
+    functions such as ``F.relu``, and the output of every recurrent layer. What returns several
+    tensors has them by name (``lstm.output``, ``lstm.cell``). A module that is called repeatedly
+    is measured at each call, named after where that is: ``act (after fc1)``, ``act (in critic)``.
+    With ``positions="samples"`` each channel of a feature map is one neuron, and its positions
+    are further samples; with ``"neurons"`` each channel at each position is one neuron.
 
     A replica of the network, which shares its weights, runs once in evaluation mode and without
     gradients. The network itself is not changed, and another thread may train it meanwhile.

@@ -126,13 +126,12 @@ class HealthCallback(BaseCallback):
 
     def _about(self) -> dict[str, Any]:
         specs = self.training_env.get_attr("spec")
-        known = {
+        return {
             "algorithm": f"sb3-{type(self.model).__name__.lower()}",
             "env": getattr(specs[0], "id", None) or "custom",
             "seed": self.model.seed or 0,
             "steps": self.model._total_timesteps,
         }
-        return known
 
     def _on_step(self) -> bool:
         assert self.monitor is not None

@@ -77,14 +77,18 @@ def near_one_shift(activation: nn.Module) -> float:
         (1.0, 1.47)
     """
     f = _function(activation)
-    top = float(f(np.array([_FURTHEST]))[0])
+    return shift_towards_one(lambda x: float(f(np.array([x]))[0]), str(activation))
+
+
+def shift_towards_one(f: Callable[[float], float], name: str) -> float:
+    """Return where a function of numbers is one, or near its bound if that is less."""
+    top = f(_FURTHEST)
     if not math.isfinite(top) or top <= 0:
         raise ValueError(
-            f"start='near_one' needs an activation that becomes positive, and {activation} is "
+            f"start='near_one' needs an activation that becomes positive, and {name} is "
             f"{top:g} at {_FURTHEST:g}: choose start='scaled' or 'paper'"
         )
-    target = min(1.0, _HEIGHT * top)
-    return _solved(lambda x: float(f(np.array([x]))[0]), target, 0.0, _FURTHEST)
+    return _solved(f, min(1.0, _HEIGHT * top), 0.0, _FURTHEST)
 
 
 def matching_factor(activation: nn.Module, spread: float, branches: int) -> float:

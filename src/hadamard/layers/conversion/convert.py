@@ -22,7 +22,7 @@ from hadamard.layers.conversion.selection import Where, choose_layers
 from hadamard.layers.conversion.tracing import TracedLayer
 from hadamard.layers.fused import FusedHadamard
 from hadamard.layers.start import Start, check_start
-from hadamard.modules import refuse_torchscript
+from hadamard.modules import refuse_torchscript, refuse_wrapped
 from hadamard.text import counted
 
 
@@ -148,6 +148,7 @@ def _check_arguments(
         hint = "; pass its .policy" if isinstance(getattr(model, "policy", None), nn.Module) else ""
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}{hint}")
     refuse_torchscript(model, "convert")
+    refuse_wrapped(model, "convert")
     check_branch_count(branches)
     if init is not None and not callable(init):
         raise TypeError(f"init must be callable on a new module, got {type(init).__name__}")
