@@ -31,8 +31,8 @@ def refuse_wrapped(network: nn.Module, verb: str) -> None:
         >>> refuse_wrapped(nn.Linear(2, 2), "convert")
     """
     for name, module in network.named_modules():
-        kinds = [f"{cls.__module__}.{cls.__name__}" for cls in type(module).__mro__]
-        if any(kind in _WRAPPERS for kind in kinds):
+        classes = [cls for cls in type(module).__mro__ if cls.__module__.startswith("torch.")]
+        if any(cls.__name__ in _WRAPPERS for cls in classes):
             place = repr(name) if name else "the model"
             raise TypeError(
                 f"{place} is wrapped for distributed training ({type(module).__name__}), which "
@@ -41,12 +41,10 @@ def refuse_wrapped(network: nn.Module, verb: str) -> None:
             )
 
 
-_WRAPPERS = frozenset(
-    {
-        "torch.nn.parallel.distributed.DistributedDataParallel",
-        "torch.nn.parallel.data_parallel.DataParallel",
-        "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
-        "torch.distributed.fsdp._fully_shard._fully_shard.FSDPModule",
-    }
-)
+_WRAPPERS = {
+    "DistributedDataParallel",
+    "DataParallel",
+    "FullyShardedDataParallel",
+    "FSDPModule",  # what fully_shard makes of a module
+}
 """By name, because importing them loads what an ordinary network does not need."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -54,7 +55,7 @@ def main(rank: int, store: str) -> None:
     seen["ddp"] = report.to_dict()["layers"]
     seen["ddp inner"] = diagnose(ddp.module, same).to_dict()["layers"]
     train(ddp, own)  # a diagnosis leaves the synchronization of gradients intact
-    seen["ddp weights"] = float(sum(p.double().sum() for p in ddp.parameters()))
+    seen["ddp weights"] = float(sum(p.detach().double().sum() for p in ddp.parameters()))
 
     plain, sharded = network(), network()
     for layer in (sharded[0], sharded[2], sharded[4]):
@@ -67,8 +68,9 @@ def main(rank: int, store: str) -> None:
     seen["fsdp expected"] = diagnose(plain, same).to_dict()["layers"]
     train(sharded, same)
     seen["fsdp shards"] = [type(p).__name__ for p in sharded.parameters()]
-    print(json.dumps(seen))
-    dist.destroy_process_group()
+    dist.barrier()
+    print(json.dumps(seen), flush=True)
+    os._exit(0)  # gloo's threads may abort a process that ends in order
 
 
 if __name__ == "__main__":
