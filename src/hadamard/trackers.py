@@ -53,7 +53,7 @@ class TensorBoard:
 
     def __init__(self, folder: str | os.PathLike[str] | Any, step: int = 0) -> None:
         self.owned = not hasattr(folder, "add_scalar")
-        self.writer = folder
+        self.writer: Any = folder
         if self.owned:
             # A resumed run repeats the steps after its checkpoint; TensorBoard drops their old
             # values.
@@ -85,7 +85,7 @@ class WandB:
         run_id: str | None = None,
     ) -> None:
         self.owned = not hasattr(project, "log")
-        self.run = project
+        self.run: Any = project
         if self.owned:
             self.run = library("wandb").init(
                 project=project,

@@ -18,8 +18,10 @@ pytest.importorskip("minatar")
 
 @pytest.fixture
 def run(command: Command, tmp_path: Path) -> Path:
-    words = small("pqn", tmp_path / "run", env="minatar/breakout")
-    assert command(*words).code == 0
+    words = small("pqn", tmp_path / "run")
+    words[words.index("--env") + 1] = "minatar/breakout"
+    done = command(*words)
+    assert done.code == 0, done.err
     return tmp_path / "run"
 
 

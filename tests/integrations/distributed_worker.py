@@ -18,9 +18,7 @@ from hadamard import diagnose, hadamardize
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)
-    )
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
     hadamardize(net, where="2")
     return net
 

@@ -40,7 +40,6 @@ class Regression(LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-3)
 
 
-
 def trainer(folder: Path, callback: HealthCallback, **options: Any) -> Trainer:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     logger = CSVLogger(folder)

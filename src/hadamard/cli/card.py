@@ -33,9 +33,9 @@ _STUDENT_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 10: 2.262, 20: 2.093, 50:
 class _Card:
     """Write an agent's card: a folder that a model hub can take.
 
-    The folder holds README.md (settings, scores with intervals, health, how to load), a film, and the
-    run with its newest checkpoint. Nothing is uploaded. Look at run/config.json first: it names
-    the folder that the run was trained in.
+    The folder holds README.md (settings, scores with intervals, health, how to load), a film, and
+    the run with its newest checkpoint. Nothing is uploaded. Look at run/config.json first: it
+    names the folder that the run was trained in.
     """
 
     run: tyro.conf.Positional[str]
@@ -162,9 +162,7 @@ def _extra(env: str) -> str:
     return suite if suite in ("atari", "minatar", "dmc", "gym", "humanoid") else "train"
 
 
-def _front_matter(
-    name: str, algorithm: str, env: str, mean: float, spread: float
-) -> Iterator[str]:
+def _front_matter(name: str, algorithm: str, env: str, mean: float, spread: float) -> Iterator[str]:
     """Return what model hubs read; JSON's texts are YAML's."""
     metric = {"type": "mean_reward", "name": "mean_reward", "value": f"{mean:.2f} +/- {spread:.2f}"}
     result = {

@@ -30,7 +30,7 @@ def as_tensor(values: Array, label: str) -> Tensor:
             raise TypeError(f"{label} must be numbers, got an array of {values.dtype}")
         return torch.from_numpy(np.array(values))  # a copy, as the array may be read-only
     if hasattr(values, "__dlpack__"):
-        return torch.from_dlpack(values)
+        return torch.utils.dlpack.from_dlpack(values)
     raise TypeError(
         f"{label} must be a torch.Tensor or an array of NumPy or JAX, got "
         f"{type(values).__name__}; convert with torch.as_tensor(...)"

@@ -78,7 +78,8 @@ def choose_modules(
         if not chosen:
             raise ValueError(f"the layers predicate chose none of: {', '.join(named)}")
         return chosen, {}, False
-    chosen, parts = {}, {}
+    chosen = {}
+    parts: dict[str, set[str]] = {}
     for pattern in [layers] if isinstance(layers, str) else layers:
         matches = fnmatch.filter(named, pattern)
         owner, _, part = pattern.rpartition(".")

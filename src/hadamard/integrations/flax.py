@@ -1,8 +1,8 @@
 """Flax: the Hadamard layer in JAX, equal to ours on the same weights.
 
-    from hadamard.integrations.flax import HadamardConv, HadamardDense
+from hadamard.integrations.flax import HadamardConv, HadamardDense
 
-    layer = HadamardDense(512)  # in place of nn.Dense and an activation
+layer = HadamardDense(512)  # in place of nn.Dense and an activation
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ class _Product(nn.Module):
     def _multiplied(self, x: jax.Array, affine: Callable[..., nn.Module]) -> jax.Array:
         f = _ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
         shift = self._shift(f)
-        plain, shifted = nn.initializers.zeros, lambda _key, shape, dtype=jnp.float32: (
-            jnp.full(shape, shift, dtype).reshape(self.branches, -1).at[0].set(0).reshape(shape)
+        plain, shifted = (
+            nn.initializers.zeros,
+            lambda _key, shape, dtype=jnp.float32: (
+                jnp.full(shape, shift, dtype).reshape(self.branches, -1).at[0].set(0).reshape(shape)
+            ),
         )
         h = affine(
             features=self.branches * self.features,

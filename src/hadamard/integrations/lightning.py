@@ -1,8 +1,8 @@
 """Lightning: watch a module's health while it is trained.
 
-    from hadamard.integrations.lightning import HealthCallback
+from hadamard.integrations.lightning import HealthCallback
 
-    Trainer(callbacks=[HealthCallback("runs/mine", every=500)]).fit(module, data)
+Trainer(callbacks=[HealthCallback("runs/mine", every=500)]).fit(module, data)
 """
 
 from __future__ import annotations
