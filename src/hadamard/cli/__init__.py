@@ -25,6 +25,7 @@ _COMMANDS = {
     "pack": "write each run as one small file that reports can read: hadamard pack RUNS -o DIR",
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
+    "card": "write an agent's card, a folder for a model hub: hadamard card RUN -o DIR",
     "analyze": "diagnose the hidden layers of a run's agent",
     "relearn": "fine-tune networks of kept checkpoints on new targets, beside their measures",
     "envs": "list the environments, with install commands for missing ones",

@@ -124,6 +124,10 @@ class TrainSpec:
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None
     """Mirror the streams to this Weights & Biases project."""
+    trackio: str | None = None
+    """Mirror the streams to this Trackio project."""
+    mlflow: str | None = None
+    """Mirror the streams to this MLflow experiment, at the address MLFLOW_TRACKING_URI."""
 
     @property
     def horizon(self) -> int:

@@ -28,6 +28,8 @@ ADJUSTABLE = (
     *_RESUME,
     "train.tensorboard",
     "train.wandb",
+    "train.trackio",
+    "train.mlflow",
     "train.threads",
     "train.compile",
     "train.capture",

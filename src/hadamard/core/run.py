@@ -192,6 +192,13 @@ class Run:
                 done.unlink()
             files.sync_folder(self.path)
 
+    def set_steps(self, steps: int) -> None:
+        """Record how long a run is whose length is known only while it goes on."""
+        config = files.read_json(self.path / "config.json")
+        if config["spec"]["train"].get("steps") != steps:
+            config["spec"]["train"]["steps"] = steps
+            self._record(config)
+
     def replace_plugins(self, step: int) -> None:
         """Record that the run goes on with other plugins from a step on."""
         config = files.read_json(self.path / "config.json")

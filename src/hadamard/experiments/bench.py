@@ -93,6 +93,8 @@ class TimedTraining:
             "run_dir": str(folder),
             "train.tensorboard": False,
             "train.wandb": None,
+            "train.trackio": None,
+            "train.mlflow": None,
             "train.checkpoint_every": 0,
             "train.health_every": 0,
             **short_warm_up(algorithm, spec),

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
-from hadamard.health.capture import Representation, capture, capture_alike
-from hadamard.health.dormant import THRESHOLD
+from hadamard.health.capture import DictAs, Representation, capture, capture_alike
+from hadamard.health.dormant import THRESHOLD, check_threshold
 from hadamard.health.layer import LayerHealth
 from hadamard.health.measuring import Settings, group_size, measured
 from hadamard.health.network import (
@@ -24,8 +24,10 @@ from hadamard.health.network import (
     network_health,
     weight_norms,
 )
-from hadamard.health.samples import Positions
-from hadamard.health.selection import LayerChoice
+from hadamard.health.outputs import tensors
+from hadamard.health.rank import check_delta
+from hadamard.health.samples import Positions, check_positions
+from hadamard.health.selection import LayerChoice, choose_modules
 from hadamard.modules import refuse_torchscript
 
 if TYPE_CHECKING:
@@ -110,16 +112,22 @@ def diagnose(
     loss: Loss | None = None,
     before: Weights | None = None,
     discrete: bool = True,
+    dict_as: DictAs = "keywords",
 ) -> Diagnosis:
     """Measure the hidden representations of any network on a batch of inputs.
 
-    ``inputs`` is a tensor, a tuple of positional arguments or a dict of keyword arguments; a few
-    thousand observations make a good batch. ``forward`` replaces ``model(...)`` for networks
-    without a forward method (``forward=agent.get_value``). ``layers`` chooses what to measure: a
-    glob pattern, several, or a predicate on (name, module). By default these are the marked modules
-    (``mark``), or else every activation, including functions such as ``F.relu``. With
-    ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
-    further samples; with ``"neurons"`` each channel at each position is one neuron.
+    ``inputs`` is a tensor or an array, a tuple of positional arguments or a dict; a few thousand
+    observations make a good batch. A dict holds keyword arguments; with ``dict_as="positional"``
+    it is one argument itself, as the observations of many environments are. ``forward`` replaces
+    ``model(...)`` for networks without a forward method (``forward=agent.get_value``).
+
+    ``layers`` chooses what to measure: a glob pattern, several, or a predicate on (name, module).
+    By default these are the marked modules (``mark``), or else every activation, including
+    functions such as ``F.relu``, and the output of every recurrent layer. What returns several
+    tensors has them by name (``lstm.output``, ``lstm.cell``). A module that is called repeatedly
+    is measured at each call, named after where that is: ``act (after fc1)``, ``act (in critic)``.
+    With ``positions="samples"`` each channel of a feature map is one neuron, and its positions
+    are further samples; with ``"neurons"`` each channel at each position is one neuron.
 
     ``measures`` chooses more, of the whole network: ``gradient`` (of ``loss(network, inputs)``),
     ``update`` and ``churn`` (against the weights ``before``, see ``weights_of``) and ``ntk``; not
@@ -133,6 +141,16 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
+    check_arguments(
+        model,
+        layers,
+        forward=forward,
+        threshold=threshold,
+        delta=delta,
+        positions=positions,
+        generator=generator,
+        dict_as=dict_as,
+    )
     chosen = choose(measures, loss, discrete=discrete)
     if chosen.needs_earlier_weights and before is None:
         raise ValueError(
@@ -141,13 +159,16 @@ def diagnose(
         )
     target = _runnable(model, forward)
     call = forward or target
-    representations = capture(target, call, inputs, layers)
     settings = Settings(threshold, delta, positions)
+    representations = capture(target, call, inputs, layers, dict_as)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
     diagnosis = _diagnosis(target, representations, result, settings)
     (norm,) = weight_norms([target])
+    inputs = tensors(inputs, target)
+    if isinstance(inputs, Mapping) and dict_as == "positional":
+        inputs = (inputs,)
     return _with_network(diagnosis, norm, target, call, inputs, representations, chosen, before)
 
 
@@ -212,6 +233,31 @@ def diagnose_together(
                 )
             )
     return results
+
+
+def check_arguments(
+    model: nn.Module,
+    layers: LayerChoice | None = None,
+    *,
+    forward: Callable[..., Any] | None = None,
+    threshold: float = THRESHOLD,
+    delta: float = 0.01,
+    positions: Positions = "samples",
+    generator: torch.Generator | None = None,
+    dict_as: DictAs = "keywords",
+) -> None:
+    """Raise the errors that ``diagnose`` would raise for these arguments whatever the inputs."""
+    target = _runnable(model, forward)
+    check_threshold(threshold)
+    check_delta(delta)
+    check_positions(positions)
+    choose_modules(target, layers)
+    if dict_as not in ("keywords", "positional"):
+        raise ValueError(f"dict_as must be 'keywords' or 'positional', got {dict_as!r}")
+    if forward is not None and not callable(forward):
+        raise TypeError(f"forward must be callable, got {type(forward).__name__}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
 
 
 def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hadamard.health.samples import Positions, as_samples
+from hadamard.health.samples import Array, Positions, as_samples
 
 # The Gram matrix squares the values, which loses half the digits of float64. Where a cumulative sum
 # is closer to the threshold than this, a full SVD decides on which side it is.
@@ -27,7 +27,7 @@ _SIZES_FOR_THE_CPU = range(33, 257)
 
 
 def effective_rank(
-    features: Tensor,
+    features: Array,
     delta: float = 0.01,
     *,
     positions: Positions = "samples",
@@ -90,6 +90,14 @@ def _spectrum(features: Tensor, positions: Positions, feature_dim: int | None) -
     return PendingRanks(matrix.unsqueeze(0), 0.01).spectra()[0]
 
 
+def check_delta(delta: float) -> None:
+    """Raise an error for a share of the spectrum that is none."""
+    if isinstance(delta, bool) or not isinstance(delta, int | float):
+        raise TypeError(f"delta must be a number, got {type(delta).__name__}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+
+
 class PendingRanks:
     """The effective ranks of checked matrices (networks, samples, neurons), still being computed.
 
@@ -97,8 +105,7 @@ class PendingRanks:
     """
 
     def __init__(self, matrices: Tensor, delta: float) -> None:
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, got {delta}; the paper uses 0.01")
+        check_delta(delta)
         if matrices.device.type == "mps":  # has no float64
             matrices = matrices.cpu()
         self.matrices, self.delta = matrices, delta

@@ -16,7 +16,7 @@ from hadamard.core.types import ActsWithGreedy, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.plasticity import Remedies
 from hadamard.text import joined
-from hadamard.training import emulators, filming, health_stream, memory
+from hadamard.training import emulators, filming, health_stream, memory, trackers
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -37,6 +37,7 @@ class Setup:
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)
         memory.check(spec, self.device)
+        trackers.check(spec.train)
         self.greedy: GreedyPlay | None = None
         self.acts_with_greedy: ActsWithGreedy | None = None
         """The agent, if it chooses the greedy actions in the same call as those of training."""

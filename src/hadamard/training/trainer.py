@@ -98,6 +98,8 @@ class Trainer:
                 self.step,
                 tensorboard=train.tensorboard,
                 wandb=train.wandb,
+                trackio=train.trackio,
+                mlflow=train.mlflow,
                 config=to_dict(self.spec),
             )
             if self.step == 0:

@@ -19,7 +19,10 @@ from hadamard.core.config import RunSpec, flattened, to_dict
 from hadamard.core.types import EnvSpec
 from hadamard.training import emulators
 
-_OWN = ("seed", "run_dir", "remedy", "train.until", "train.tensorboard", "train.wandb")
+_OWN = (
+    *("seed", "run_dir", "remedy", "train.until"),
+    *("train.tensorboard", "train.wandb", "train.trackio", "train.mlflow"),
+)
 """Settings in which the runs of a fleet may differ, beside the algorithm's ``per_run``."""
 Item = TypeVar("Item")
 
