@@ -22,12 +22,12 @@ from hadamard.core.streams import STREAMS
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import load
 from hadamard.report.measures import percent
+from hadamard.report.statistics.estimates import student_t
 from hadamard.text import counted
 from hadamard.training import film
 
 RUN_FOLDER = "run"
 _KEPT = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
-_STUDENT_95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 10: 2.262, 20: 2.093, 50: 2.01, 100: 1.984}
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,10 @@ def _health(recorded: RunData) -> Iterator[str]:
 
 
 def interval(scores: tuple[float, ...]) -> float:
-    """Return half of the width of the mean's 95 % interval (Student's t, rounded up).
+    """Return half of the width of the mean's 95 % interval (Student's t).
 
     Examples:
         >>> round(interval((1.0, 2.0, 3.0)), 2)
         2.48
     """
-    quantile = next(t for n, t in reversed(_STUDENT_95.items()) if n <= len(scores))
-    return quantile * statistics.stdev(scores) / math.sqrt(len(scores))
+    return student_t(len(scores) - 1) * statistics.stdev(scores) / math.sqrt(len(scores))
