@@ -5,9 +5,9 @@ compares), tasks, seeds and a budget. `jobs` returns its runs at one of the scal
 is named after the run's settings, not after the experiment: Figure 1 and Table 2 reuse the runs
 of other experiments.
 
-The classes are in `model`, the experiments in `entries`, their tasks in `tasks`, their sizes in
-`scales`, and what the paper states that no runs can decide in `statements`. Nothing here imports
-torch before `jobs` is called.
+The classes are in `model`, the experiments in `entries`, those of our own in `studies`, their tasks
+in `tasks`, their sizes in `scales`, and what the paper states that no runs can decide in
+`statements`. Nothing here imports torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from hadamard.experiments.paper.model import (
 )
 from hadamard.experiments.paper.scales import SCALES, shortened
 from hadamard.experiments.paper.statements import STATEMENTS, Statement
+from hadamard.experiments.paper.studies import STUDIES
 from hadamard.experiments.paper.tasks import ATARI_8, ATARI_51, HUMANOID_14, MINATAR_5
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "MINATAR_5",
     "SCALES",
     "STATEMENTS",
+    "STUDIES",
     "WITHOUT_RUNS",
     "Arm",
     "Claim",
@@ -64,23 +66,23 @@ __all__ = [
 
 def find(name: str) -> Experiment:
     """Return an experiment by its name; the error for an unknown one suggests similar names."""
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    near = difflib.get_close_matches(name.lower(), EXPERIMENTS, n=3, cutoff=0.5)
+    known = {**EXPERIMENTS, **STUDIES}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise ValueError(
-        f"unknown experiment {name!r}{hint} There are: {', '.join(EXPERIMENTS)} "
+        f"unknown experiment {name!r}{hint} There are: {', '.join(known)} "
         "(`hadamard reproduce --list` says what each shows)"
     )
 
 
 def listing() -> str:
     """Return one line for each experiment: name, place in the paper, what it shows."""
-    name = max(map(len, EXPERIMENTS))
-    place = max(len(experiment.place) for experiment in EXPERIMENTS.values())
-    return "\n".join(
-        f"{e.name:<{name}}  {e.place:<{place}}  {e.shows}" for e in EXPERIMENTS.values()
-    )
+    experiments = [*EXPERIMENTS.values(), *STUDIES.values()]
+    name = max(len(experiment.name) for experiment in experiments)
+    place = max(len(experiment.place) for experiment in experiments)
+    return "\n".join(f"{e.name:<{name}}  {e.place:<{place}}  {e.shows}" for e in experiments)
 
 
 def jobs(

@@ -28,6 +28,8 @@ from hadamard.text import count_range, counted, steps_words
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from hadamard.experiments.paper import Experiment
+
 _STYLE = """
 .claims td:nth-child(2), .claims td:last-child, .claims th:nth-child(2), .claims th:last-child,
 .words td, .words th { text-align: left; }
@@ -101,7 +103,7 @@ def write_page(
         files.append("curves.csv")
     body = [
         f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
-        f"<p>In the paper: {escape(experiment.shows)}.</p>",
+        f"<p>{_opening(experiment)}</p>",
         f"<figure>{figure_html}<figcaption>{escape(composed.caption)}</figcaption></figure>",
         '<p class="files">' + "".join(f'<a href="{file}">{file}</a>' for file in files) + "</p>",
     ]
@@ -123,7 +125,8 @@ def write_page(
     if not is_table:
         body += tables_html
     body.append(f"<h2>What was run</h2>{_what_was_run(drawing)}")
-    body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
+    choices = "What was chosen" if experiment.ours else "What the paper leaves open"
+    body.append(f"<h2>{choices}</h2><p>{escape(experiment.note)}</p>")
     lines = "\n".join(commands)
     body.append(f"<h2>The commands</h2><pre>{escape(lines)}</pre>")
     title = f"{experiment.place}, from our runs"
@@ -135,6 +138,13 @@ def write_page(
         Counter(claim.verdict for claim in judged),
         any(data.tasks for data in drawing.panels.values()),
     )
+
+
+def _opening(experiment: Experiment) -> str:
+    """Return the first sentence of a page."""
+    if experiment.ours:
+        return f"Beyond the paper: {escape(experiment.shows)}"
+    return f"In the paper: {escape(experiment.shows)}."
 
 
 def _figure_html(figure: Figure, folder: Path, *, small: bool) -> str:
