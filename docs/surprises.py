@@ -121,7 +121,7 @@ def _redo(data: PanelRuns) -> str:
         f"**ReDo has more dormant neurons than plain ReLU: {_percent(redo[-1])} against "
         f"{_percent(relu[-1])}.**\n\n"
         f"- *Is it the density, which small outputs of recycled neurons make high?* No. With ReLU "
-        f"a neuron counts if it is zero on every observation, and all {dead:.0f} dormant neurons "
+        f"a neuron counts if it is zero on every observation, and all {dead:,.0f} dormant neurons "
         f"are. Nor can outgoing weights of zero do it by themselves: they do not enter the "
         "neuron's own output.\n"
         f"- *When?* Recycling works first: at {steps_words(steps[1])} steps "

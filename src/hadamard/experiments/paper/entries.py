@@ -517,7 +517,16 @@ _ALL = (
         ),
         columns=3,
         shading="error",
-        claims=(Claim("MR.Q + HR outperforms MR.Q", "Section 5.2", "mrq", "higher", MRQ_HR, MRQ),),
+        claims=(
+            Claim(
+                "MR.Q + HR outperforms MR.Q with five times the budget",
+                "Section 5.2",
+                "mrq",
+                "higher",
+                MRQ_HR,
+                MRQ,
+            ),
+        ),
         imported=("DrQ-v2", "XQC"),
         note="The 5 M steps of the text are environment steps, 2.5 M actions. That MR.Q + HR is on "
         "a par with XQC, and that DrQ-v2 does not learn, can be seen where their published curves "
