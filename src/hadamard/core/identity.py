@@ -22,7 +22,7 @@ VARIANT = ("net.layer", "net.activation", "net.norm", "remedy")
 REQUIRED = ("env", "seed", *VARIANT[:3], "train.steps", VARIANT[3])
 """What the settings of every run must have."""
 _RESUME = ("run_dir", "device", "train.until")
-RESTART = (*_RESUME, "train.fleet")
+RESTART = (*_RESUME, "train.fleet", "train.emulators")
 """What may differ between two starts of one run; one that was begun keeps its own."""
 ADJUSTABLE = (
     *_RESUME,
@@ -123,6 +123,10 @@ VARIANTS = {
         Variant("widened", "tanh, widened", {**_TANH, "net.layer": "widened"}),
         Variant("crelu", "CReLU", {**_RELU, "net.layer": "crelu"}),
         Variant("redo", "ReLU + ReDo", {**_RELU, "remedy": "redo"}),
+        Variant("glu", "GLU, sigmoid gate", {"net.layer": "glu", "net.activation": "sigmoid"}),
+        Variant("fourier", "Deep Fourier", {"net.layer": "fourier"}),
+        Variant("rational", "PAU", {"net.layer": "plain", "net.activation": "rational"}),
+        Variant("hadamax", "Hadamax", {"net.layer": "hadamax"}),
     )
 }
 """The variants that have a name."""
@@ -134,6 +138,7 @@ _ACTIVATIONS = {
     "gelu": "GELU",
     "silu": "SiLU",
     "sigmoid": "sigmoid",
+    "rational": "PAU",
 }
 # In the order in which variants are listed: ordinary layers first.
 _LAYERS = {
@@ -143,6 +148,9 @@ _LAYERS = {
     "widened": "{}, widened",
     "hadamard": "{} + HR",
     "hadamard2": "{} + 2HR",
+    "glu": "GLU, {} gate",
+    "fourier": "Deep Fourier",
+    "hadamax": "Hadamax",
 }
 _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 
@@ -280,7 +288,7 @@ def default_run_name(algorithm: str, settings: Settings, defaults: Settings) -> 
     words += [] if settings["net.norm"] == "none" else [settings["net.norm"]]
     words += remedies.chosen(settings["remedy"])
     # A run keeps its name however far it is trained for now, and in whatever form.
-    named = (*PLACE, *VARIANT, "train.until", "train.fleet")
+    named = (*PLACE, *VARIANT, "train.until", "train.fleet", "train.emulators")
     changes = {
         renamed.former(name): value
         for name, value in settings.items()

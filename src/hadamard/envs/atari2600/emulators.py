@@ -107,6 +107,27 @@ def entry(rom: str) -> Game:
     return next(game for game in TABLE if game.rom == rom)
 
 
+def c_game(game: Game, rom_bytes: int, actions: Sequence[int]) -> CGame:
+    """Return a game as the source has it, without the addresses of what it refers to.
+
+    ``actions`` are ALE's numbers of those that an agent has.
+    """
+    filled = CGame(
+        number=TABLE.index(game),
+        cartridge=_CARTRIDGES.index(game.cartridge or _BY_SIZE[rom_bytes]),
+        controller=_CONTROLLERS.index(game.controller),
+        first_line=game.first_line,
+        has_comb=game.comb,
+        num_actions=len(actions),
+        fire=list(actions).index(FIRE) if FIRE in actions else -1,
+    )
+    for place, action in enumerate(actions):
+        filled.actions[place] = ACTIONS[action]
+    for place, (pressed, *counts) in enumerate(game.boot):
+        filled.boot[4 * place : 4 * place + 4] = [_PRESSED[pressed], *counts]
+    return filled
+
+
 class Emulators:
     """A batch of one game on the host."""
 
@@ -124,23 +145,11 @@ class Emulators:
         self.library.atari2600_decode(_pointer(self._rom), len(self._rom), _pointer(self._program))
         self._ram, self._timers = power_on_values()
         self._grays = GRAYS.copy()
-        self.game = CGame(
-            rom=_pointer(self._rom).value,
-            program=_pointer(self._program).value,
-            timers=_pointer(self._timers).value,
-            timer_count=len(self._timers),
-            number=TABLE.index(game),
-            cartridge=_CARTRIDGES.index(game.cartridge or _BY_SIZE[len(self._rom)]),
-            controller=_CONTROLLERS.index(game.controller),
-            first_line=game.first_line,
-            has_comb=game.comb,
-            num_actions=len(actions),
-            fire=list(actions).index(FIRE) if FIRE in actions else -1,
-        )
-        for place, action in enumerate(actions):
-            self.game.actions[place] = ACTIONS[action]
-        for place, (pressed, *counts) in enumerate(game.boot):
-            self.game.boot[4 * place : 4 * place + 4] = [_PRESSED[pressed], *counts]
+        self.game = c_game(game, len(self._rom), actions)
+        self.game.rom = _pointer(self._rom).value
+        self.game.program = _pointer(self._program).value
+        self.game.timers = _pointer(self._timers).value
+        self.game.timer_count = len(self._timers)
         assert self.library.atari2600_game_bytes() == ctypes.sizeof(CGame)
         assert self.library.atari2600_outcome_bytes() == OUTCOME.itemsize
         size = self.library.atari2600_environment_bytes()

@@ -79,4 +79,47 @@ void atari2600_look(Environment *env, const Game *game, u8 *screens, Recording *
   lives_over_page[1] = env->over;
   lives_over_page[2] = page;
 }
+
+// Batches as on the GPU: the same arguments as the kernels of device.cu.
+void atari2600_batch_sizes(u32 *sizes) {
+  sizes[0] = sizeof(Environment);
+  sizes[1] = sizeof(Game);
+  sizes[2] = sizeof(Outcome);
+  sizes[3] = sizeof(Recording) * RECORDINGS;
+  sizes[4] = sizeof(Booted) * TIMER_VALUES;
+}
+void atari2600_batch_boot(const Game *games, i32 count, Booted *booted, u8 *screens,
+                          Recording *recordings) {
+  for (i32 i = 0; i < count * TIMER_VALUES; i++)
+    atari2600_boot(games + i / TIMER_VALUES, LEAST_TIMER + i % TIMER_VALUES,
+                   booted + i / TIMER_VALUES * TIMER_VALUES, screens, recordings);
+}
+void atari2600_batch_decode(const u8 *rom, u32 bytes, u64 *program) {
+  atari2600_decode(rom, bytes, program);
+}
+void atari2600_batch_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
+                           u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++) {
+    Outcome unused = Outcome();
+    reset({{0, 1}, envs[i], unused, games[game_of[i]], settings,
+           memory_of(i, screens, recordings, gray, observations, ended)});
+  }
+}
+void atari2600_batch_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
+                           Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    atari2600_insert(envs + i, 1, games + game_of[i], ram, seeds + i,
+                     screens + (u64)i * 2 * SCREEN, recordings + (u64)i * RECORDINGS);
+  atari2600_batch_reset(envs, count, games, game_of, settings, screens, recordings, gray,
+                        observations, ended);
+}
+void atari2600_batch_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                          Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
+                          Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    step({{0, 1}, envs[i], outcomes[i], games[game_of[i]], settings,
+          memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
+}
 }
