@@ -40,14 +40,14 @@ EVERYWHERE i32 frame_clock(const Machine &m) {
 }
 
 EVERYWHERE void touch_cartridge(Machine &m, u32 address) {
-  if ((address & 0xfff) < FIRST_HOT_SPOT) return;
+  if (USUALLY((address & 0xfff) < FIRST_HOT_SPOT)) return;
   touch_hot_spot(m.cpu.slices, m.cartridge, address);
   m.next_pc = NOT_FETCHED;
   m.bank = bank_start(m.cpu.slices);
 }
 
 EVERYWHERE u32 place(const Machine &m, u32 address) {
-  if (m.window) return m.bank + (address & m.window);
+  if (USUALLY(m.window)) return m.bank + (address & m.window);
   return place_in_rom(m.cpu.slices, m.cartridge, address);
 }
 
@@ -85,7 +85,7 @@ EVERYWHERE u64 decoded(const Machine &m, u32 pc) {
 EVERYWHERE u64 fetch(Machine &m) {
   u32 pc = m.cpu.pc;
   if (pc == m.next_pc) return m.next;
-  if (is_plain_code(m.cartridge, pc)) return decoded(m, pc);
+  if (USUALLY(is_plain_code(m.cartridge, pc))) return decoded(m, pc);
   Fetched fetched = fetch_slowly(m.console, m.game, m.cpu.slices, pc);
   m.cpu.slices = fetched.slices;
   m.bank = bank_start(fetched.slices);
@@ -95,13 +95,24 @@ EVERYWHERE u64 fetch(Machine &m) {
 EVERYWHERE void fetch_in_advance(Machine &m, u32 pc) {
   bool plain = is_plain_code(m.cartridge, pc);
   m.next_pc = plain ? pc : NOT_FETCHED;
-  if (plain) m.next = decoded(m, pc);
+  if (USUALLY(plain)) m.next = decoded(m, pc);
 }
 
 
-// Pointers in the zero page.
-EVERYWHERE u8 read_zero_page(const Machine &m, u32 address) {
-  return address & 0x80 ? m.console.ram[address & 127] : read_tia(m.console, m.cpu, address);
+// Both bytes of a pointer in the zero page.
+OUTLINED u32 read_pointer_slowly(const Console &console, u32 cycle, u32 bus, u32 address) {
+  u32 pointer = 0;
+  for (u32 i = 0; i < 2; i++) {
+    u32 place = (address + i) & 0xff;
+    u32 byte = place & 0x80 ? console.ram[place & 127] : read_tia(console, cycle, bus, place);
+    pointer |= byte << 8 * i;
+  }
+  return pointer;
+}
+EVERYWHERE u32 read_pointer(const Machine &m, u32 address) {
+  if (USUALLY(address - 0x80 < 0x7f))
+    return m.console.ram[address & 127] | (u32)m.console.ram[(address & 127) + 1] << 8;
+  return read_pointer_slowly(m.console, m.cpu.cycle, m.cpu.bus, address);
 }
 
 // The part of a write to the TIA that the processor notices: the frame's end, the paddles, WSYNC.
@@ -119,7 +130,7 @@ EVERYWHERE void write_timing(Machine &m, u32 reg, u8 value) {
   Frame &frame = m.console.frame;
   Controls &controls = m.console.controls;
   u32 cycle = m.cpu.cycle, elapsed = cycle - m.first_cycle;
-  if (elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE) end_frame(m);
+  if (RARELY(elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE)) end_frame(m);
   if (reg == WSYNC) {
     u32 phase = elapsed % CYCLES_PER_LINE;
     if (phase) m.cpu.cycle += CYCLES_PER_LINE - phase;
@@ -247,15 +258,15 @@ EVERYWHERE u32 execute_formula(Processor &cpu, u64 word, u32 operand) {
   if (control & INVERTED) second ^= 0xff;
   u32 carry = (control & CARRY_ONE ? 1 : 0) | (control & CARRY_FLAG ? cpu.carry : 0);
   u32 sum = first + second + carry, result = sum, carries = sum >> 8;
-  if (control & (ANDED | XORED))
+  if (RARELY(control & (ANDED | XORED)))
     result = (control & ANDED ? first & second : 0) | (control & XORED ? first ^ second : 0);
-  if (control & SHIFTED) {
+  if (RARELY(control & SHIFTED)) {
     result = second >> 1 | carry << 7;
     carries = second & 1;
   }
   result &= 0xff;
-  if (control & SETS_OVERFLOW) {
-    if (cpu.decimal) {
+  if (RARELY(control & SETS_OVERFLOW)) {
+    if (RARELY(cpu.decimal)) {
       if (control & INVERTED) subtract_decimal(cpu, operand); else add_decimal(cpu, operand);
       return 0;
     }
@@ -394,13 +405,13 @@ EVERYWHERE u32 find_address(Machine &m, u32 control, u32 operand, u32 &bus, u32 
   u32 index = byte_at(m.cpu.registers, 0, control >> INDEX_SHIFT);
   u32 address = (operand + index) & (control & IN_ZERO_PAGE ? 0xff : 0xffff);
   u32 crossed = (operand & 0xff) + index;
-  if (control & INDIRECT) {  // without IN_ZERO_PAGE, the index counts after the pointer
+  if (RARELY(control & INDIRECT)) {  // without IN_ZERO_PAGE, the index counts after the pointer
     u32 pointer = control & IN_ZERO_PAGE ? address : operand;
-    u32 low = read_zero_page(m, pointer);
-    bus = read_zero_page(m, (pointer + 1) & 0xff);
+    u32 target = read_pointer(m, pointer);
     if (control & IN_ZERO_PAGE) index = 0;
-    address = ((low | bus << 8) + index) & 0xffff;
-    crossed = low + index;
+    bus = target >> 8;
+    address = (target + index) & 0xffff;
+    crossed = (target & 0xff) + index;
   }
   if (control & CROSSING_COSTS && crossed > 0xff) cycles++;
   return address;
@@ -429,7 +440,7 @@ EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &val
     reach(frame, m.console.tia, m.recording, frame_clock(m));
     if (has_pending_collisions(frame, m.game)) return false;
   }
-  value = read_tia(m.console, m.cpu, address);
+  value = read_tia(m.console, m.cpu.cycle, m.cpu.bus, address);
   return true;
 }
 
@@ -445,7 +456,7 @@ EVERYWHERE void step_processor(Machine &m) {
   fetch_in_advance(m, cpu.pc);
   m.instructions--;
   if (control & OTHER) {
-    if (operation >= BPL) {
+    if (USUALLY(operation >= BPL)) {
       cpu.cycle += cycles;
       cpu.bus = bus;
       branch(cpu, operation, operand);
@@ -463,9 +474,9 @@ EVERYWHERE void step_processor(Machine &m) {
   operand &= 0xff;
   if (control & READS) {
     cpu.bus = bus;
-    if (is_ram(address)) {
+    if (USUALLY(is_ram(address))) {
       operand = m.console.ram[address & 127];
-    } else if (is_cartridge(address)) {
+    } else if (USUALLY(is_cartridge(address))) {
       operand = read_cartridge(m, address);
     } else if (!read_chip(m, word, pc, address, operand)) {
       m.console.frame.waiting = 1;
@@ -479,7 +490,7 @@ EVERYWHERE void step_processor(Machine &m) {
     }
     bus = operand;
   }
-  u32 value = control & OTHER ? execute_other(m, operation, address, operand)
+  u32 value = RARELY(control & OTHER) ? execute_other(m, operation, address, operand)
                               : execute_formula(cpu, word, operand);
   if (control & WRITES) {
     bus = value;

@@ -50,7 +50,7 @@ OUTLINED void begin_rows(Frame &frame, Tia &tia, Recording &recording, i32 clock
 }
 
 EVERYWHERE void reach(Frame &frame, Tia &tia, Recording &recording, i32 clock) {
-  if (clock >= frame.next_row) begin_rows(frame, tia, recording, clock);
+  if (RARELY(clock >= frame.next_row)) begin_rows(frame, tia, recording, clock);
   if (clock > frame.seen) frame.seen = clock;
 }
 
@@ -75,7 +75,8 @@ EVERYWHERE void write_recorded(Console &console, const Game &game, Recording &re
   if (reg == WSYNC) return;
   reach(frame, tia, recording, clock);
   // A player's strobe may show only after the end of the row.
-  if (reg == RESP0 || reg == RESP1) reach(frame, tia, recording, clock + write_delay(tia, reg, clock));
+  if (RARELY(reg == RESP0 || reg == RESP1))
+    reach(frame, tia, recording, clock + write_delay(tia, reg, clock));
   if (reg == CXCLR) {
     frame.collisions = 0;
     frame.latched = frame.seen;
