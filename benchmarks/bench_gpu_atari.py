@@ -100,7 +100,7 @@ PARTS = (
     (
         "painting",
         "agent.h",
-        "for (i32 page = 0; page < 2; page++) paint_page(play.lanes, console, play.game, film, page);",  # noqa: E501
+        "  paint_pages(play);\n  View view;",
     ),
     (
         "resizing",

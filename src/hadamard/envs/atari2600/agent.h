@@ -197,12 +197,17 @@ EVERYWHERE void observe_column(const View &view, i32 column, u8 *out) {
   }
 }
 
+EVERYWHERE void paint_pages(const Play &play) {
+  for (i32 page = 0; page < 2; page++)
+    paint_page(play.lanes, play.env.console, play.game, play.memory.film, page);
+}
+
 // Without a place for it, nothing is observed.
 OUTLINED void observe(const Play &play, bool alone, u8 *out) {
   if (!out) return;
-  Console &console = play.env.console;
+  const Console &console = play.env.console;
   const Film &film = play.memory.film;
-  for (i32 page = 0; page < 2; page++) paint_page(play.lanes, console, play.game, film, page);
+  paint_pages(play);
   View view;
   view.gray = play.memory.gray;
   view.newest = film.screens + console.frame.page * SCREEN;
@@ -281,6 +286,7 @@ EVERYWHERE void begin(const Play &play, bool is_new) {
     begin_as_envpool(play, is_new);
   else
     begin_as_cleanrl(play, is_new);
+  paint_pages(play);  // a saved game has screens, not recordings
 }
 
 // Insert the cartridge: RAM is what ALE's random numbers leave there, and the game runs for a second.

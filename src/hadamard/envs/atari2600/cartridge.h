@@ -23,6 +23,16 @@ EVERYWHERE u32 place_in_rom(u32 slices, i32 cartridge, u32 address) {
   return (slices >> (address >> 7 & 24) & 0xff) << 10 | (address & 0x3ff);
 }
 
+// Most cartridges show one bank at all addresses; that of 2 KiB is shown twice.
+EVERYWHERE u32 window_of_bank(i32 cartridge) {
+  switch (cartridge) {
+    case CART_2K: return 0x7ff;
+    case CART_4K: case CART_F8: case CART_F6: return 0xfff;
+    default: return 0;
+  }
+}
+EVERYWHERE u32 bank_start(u32 slices) { return (slices & 0xff) << 10; }
+
 // Whether the instruction at an address lies in one slice and below the hot spots, so that its
 // decoded form can be used.
 EVERYWHERE bool is_plain_code(i32 cartridge, u32 address) {

@@ -91,6 +91,7 @@ struct Frame {
   i32 next_row;     // clock at which the next row of the screen begins
   i32 rows;         // rows of the screen that have begun
   u32 writes;       // recorded so far
+  u32 last_access;  // of the TIA, as it is recorded
   i32 latched;      // the clock up to which collisions are latched
   i32 instructions;  // left before ALE stops
   u16 collisions;

@@ -65,6 +65,7 @@ EVERYWHERE void begin_frame(Console &console, const Game &game) {
   frame.rows = 0;
   frame.writes = 0;
   frame.seen = frame.latched = 0;
+  frame.last_access = 0;
   console.tia.hmove_clock = -CLOCKS_PER_LINE;  // none on this line
 }
 

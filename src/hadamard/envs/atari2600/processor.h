@@ -16,6 +16,8 @@ struct Machine {
   const u64 *program;
   const u8 *rom;
   i32 cartridge;
+  u32 window;  // the addresses of one bank, for cartridges that switch only whole ones, or 0
+  u32 bank;    // where the current one begins
   u32 first_cycle;   // of the frame
   i32 instructions;  // left
   bool stopped;
@@ -30,6 +32,7 @@ enum : u32 { NOT_FETCHED = 0xffffffffu };
 
 EVERYWHERE bool is_cartridge(u32 address) { return address & 0x1000; }
 EVERYWHERE bool is_tia(u32 address) { return !(address & 0x1080); }
+EVERYWHERE bool is_ram(u32 address) { return (address & 0x1280) == 0x0080; }
 EVERYWHERE bool is_riot(u32 address) { return (address & 0x1280) == 0x0280; }
 
 EVERYWHERE i32 frame_clock(const Machine &m) {
@@ -37,14 +40,20 @@ EVERYWHERE i32 frame_clock(const Machine &m) {
 }
 
 EVERYWHERE void touch_cartridge(Machine &m, u32 address) {
-  if ((address & 0xfff) < FIRST_HOT_SPOT) return;
+  if (USUALLY((address & 0xfff) < FIRST_HOT_SPOT)) return;
   touch_hot_spot(m.cpu.slices, m.cartridge, address);
   m.next_pc = NOT_FETCHED;
+  m.bank = bank_start(m.cpu.slices);
+}
+
+EVERYWHERE u32 place(const Machine &m, u32 address) {
+  if (USUALLY(m.window)) return m.bank + (address & m.window);
+  return place_in_rom(m.cpu.slices, m.cartridge, address);
 }
 
 EVERYWHERE u8 read_cartridge(Machine &m, u32 address) {
   touch_cartridge(m, address);
-  return read_only(m.rom + place_in_rom(m.cpu.slices, m.cartridge, address));
+  return read_only(m.rom + place(m, address));
 }
 
 // A byte of the program, which may switch banks but is never in the TIA or the RIOT.
@@ -70,34 +79,40 @@ OUTLINED Fetched fetch_slowly(const Console &console, const Game &game, u32 slic
 }
 
 EVERYWHERE u64 decoded(const Machine &m, u32 pc) {
-  return read_only(m.program + place_in_rom(m.cpu.slices, m.cartridge, pc));
+  return read_only(m.program + place(m, pc));
 }
 
 EVERYWHERE u64 fetch(Machine &m) {
   u32 pc = m.cpu.pc;
   if (pc == m.next_pc) return m.next;
-  if (is_plain_code(m.cartridge, pc)) return decoded(m, pc);
+  if (USUALLY(is_plain_code(m.cartridge, pc))) return decoded(m, pc);
   Fetched fetched = fetch_slowly(m.console, m.game, m.cpu.slices, pc);
   m.cpu.slices = fetched.slices;
+  m.bank = bank_start(fetched.slices);
   return fetched.word;
 }
 
 EVERYWHERE void fetch_in_advance(Machine &m, u32 pc) {
   bool plain = is_plain_code(m.cartridge, pc);
   m.next_pc = plain ? pc : NOT_FETCHED;
-  if (plain) m.next = decoded(m, pc);
+  if (USUALLY(plain)) m.next = decoded(m, pc);
 }
 
-EVERYWHERE u8 read(Machine &m, u32 address) {
-  if (is_cartridge(address)) return read_cartridge(m, address);
-  if ((address & 0x280) == 0x80) return m.console.ram[address & 127];
-  if (is_tia(address)) return read_tia(m.console, m.cpu, address);
-  return read_riot(m.console, address, m.cpu.cycle);
-}
 
-// Pointers in the zero page.
-EVERYWHERE u8 read_zero_page(const Machine &m, u32 address) {
-  return address & 0x80 ? m.console.ram[address & 127] : read_tia(m.console, m.cpu, address);
+// Both bytes of a pointer in the zero page.
+OUTLINED u32 read_pointer_slowly(const Console &console, u32 cycle, u32 bus, u32 address) {
+  u32 pointer = 0;
+  for (u32 i = 0; i < 2; i++) {
+    u32 place = (address + i) & 0xff;
+    u32 byte = place & 0x80 ? console.ram[place & 127] : read_tia(console, cycle, bus, place);
+    pointer |= byte << 8 * i;
+  }
+  return pointer;
+}
+EVERYWHERE u32 read_pointer(const Machine &m, u32 address) {
+  if (USUALLY(address - 0x80 < 0x7f))
+    return m.console.ram[address & 127] | (u32)m.console.ram[(address & 127) + 1] << 8;
+  return read_pointer_slowly(m.console, m.cpu.cycle, m.cpu.bus, address);
 }
 
 // The part of a write to the TIA that the processor notices: the frame's end, the paddles, WSYNC.
@@ -115,7 +130,7 @@ EVERYWHERE void write_timing(Machine &m, u32 reg, u8 value) {
   Frame &frame = m.console.frame;
   Controls &controls = m.console.controls;
   u32 cycle = m.cpu.cycle, elapsed = cycle - m.first_cycle;
-  if (elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE) end_frame(m);
+  if (RARELY(elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE)) end_frame(m);
   if (reg == WSYNC) {
     u32 phase = elapsed % CYCLES_PER_LINE;
     if (phase) m.cpu.cycle += CYCLES_PER_LINE - phase;
@@ -243,15 +258,15 @@ EVERYWHERE u32 execute_formula(Processor &cpu, u64 word, u32 operand) {
   if (control & INVERTED) second ^= 0xff;
   u32 carry = (control & CARRY_ONE ? 1 : 0) | (control & CARRY_FLAG ? cpu.carry : 0);
   u32 sum = first + second + carry, result = sum, carries = sum >> 8;
-  if (control & (ANDED | XORED))
+  if (RARELY(control & (ANDED | XORED)))
     result = (control & ANDED ? first & second : 0) | (control & XORED ? first ^ second : 0);
-  if (control & SHIFTED) {
+  if (RARELY(control & SHIFTED)) {
     result = second >> 1 | carry << 7;
     carries = second & 1;
   }
   result &= 0xff;
-  if (control & SETS_OVERFLOW) {
-    if (cpu.decimal) {
+  if (RARELY(control & SETS_OVERFLOW)) {
+    if (RARELY(cpu.decimal)) {
       if (control & INVERTED) subtract_decimal(cpu, operand); else add_decimal(cpu, operand);
       return 0;
     }
@@ -345,6 +360,7 @@ EVERYWHERE u32 execute_other(Machine &m, u32 operation, u32 address, u32 operand
       u32 low = fetch_byte(m.console, m.game, cpu.slices, address);
       cpu.pc = low | (u32)fetch_byte(m.console, m.game, cpu.slices, next) << 8;
       m.next_pc = NOT_FETCHED;
+      m.bank = bank_start(cpu.slices);
       break;
     }
     case RTI: {
@@ -361,6 +377,7 @@ EVERYWHERE u32 execute_other(Machine &m, u32 operation, u32 address, u32 operand
       u32 low = fetch_byte(m.console, m.game, cpu.slices, 0xfffe);
       cpu.pc = low | (u32)fetch_byte(m.console, m.game, cpu.slices, 0xffff) << 8;
       m.next_pc = NOT_FETCHED;
+      m.bank = bank_start(cpu.slices);
       break;
     }
     default: cpu.pc = (cpu.pc - 1) & 0xffff;  // KIL: the processor hangs
@@ -383,70 +400,97 @@ EVERYWHERE void skip_waiting(Machine &m, u64 load, u32 address, u32 start) {
   m.cpu.cycle += turns * period;
 }
 
+// Where an instruction accesses memory; counts the cycles of leaving a page.
+EVERYWHERE u32 find_address(Machine &m, u32 control, u32 operand, u32 &bus, u32 &cycles) {
+  u32 index = byte_at(m.cpu.registers, 0, control >> INDEX_SHIFT);
+  u32 address = (operand + index) & (control & IN_ZERO_PAGE ? 0xff : 0xffff);
+  u32 crossed = (operand & 0xff) + index;
+  if (RARELY(control & INDIRECT)) {  // without IN_ZERO_PAGE, the index counts after the pointer
+    u32 pointer = control & IN_ZERO_PAGE ? address : operand;
+    u32 target = read_pointer(m, pointer);
+    if (control & IN_ZERO_PAGE) index = 0;
+    bus = target >> 8;
+    address = (target + index) & 0xffff;
+    crossed = (target & 0xff) + index;
+  }
+  if (control & CROSSING_COSTS && crossed > 0xff) cycles++;
+  return address;
+}
+
+EVERYWHERE u32 stack_address(Machine &m, u32 operation, u32 &bus) {
+  bool pulls = operation == PLA || operation == PLP;
+  u32 before = stack_pointer(m.cpu);
+  // The stack is read once before it moves.
+  if (pulls && before & 0x80) bus = m.console.ram[before & 127];
+  move_stack(m.cpu, pulls ? 1 : -1);
+  return 0x100 | (pulls ? stack_pointer(m.cpu) : before);
+}
+
+// The TIA or the RIOT is read, at the end of an instruction that began at `start`. Returns false if
+// collisions are asked for that are not latched yet.
+EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &value) {
+  Frame &frame = m.console.frame;
+  if (!is_tia(address)) {
+    if (is_riot(address) && address & 4) skip_waiting(m, word, address, start);
+    value = read_riot(m.console, address, m.cpu.cycle);
+    return true;
+  }
+  frame.last_access = record_of(frame_clock(m), VSYNC, 0);
+  if ((address & 15) < 8) {
+    reach(frame, m.console.tia, m.recording, frame_clock(m));
+    if (has_pending_collisions(frame, m.game)) return false;
+  }
+  value = read_tia(m.console, m.cpu.cycle, m.cpu.bus, address);
+  return true;
+}
+
 // Run one instruction, or stop before it where it reads collisions that are not latched yet.
 EVERYWHERE void step_processor(Machine &m) {
   Processor &cpu = m.cpu;
   const u64 word = fetch(m);
-  const u32 pc = cpu.pc, registers = cpu.registers;
+  const u32 pc = cpu.pc, registers = cpu.registers, bus_before = cpu.bus;
   const u32 control = control_of(word), length = length_of(control), operation = operation_of(word);
-  u32 operand = operand_of(word), cycles = cycles_of(control);
+  u32 operand = operand_of(word), cycles = cycles_of(control), address = operand;
   u32 bus = (operand >> (length == 3 ? 8 : 0)) & 0xff;
   cpu.pc = (pc + length) & 0xffff;
   fetch_in_advance(m, cpu.pc);
   m.instructions--;
-  if (control & OTHER && operation >= BPL) {
-    cpu.cycle += cycles;
-    cpu.bus = bus;
-    branch(cpu, operation, operand);
-    return;
-  }
-
-  u32 index = byte_at(registers, 0, control >> INDEX_SHIFT);
-  u32 address = (operand + index) & (control & IN_ZERO_PAGE ? 0xff : 0xffff);
-  u32 crossed = (operand & 0xff) + index;
-  if (control & INDIRECT) {  // without IN_ZERO_PAGE, the index counts after the pointer
-    u32 pointer = control & IN_ZERO_PAGE ? address : operand;
-    u32 low = read_zero_page(m, pointer);
-    bus = read_zero_page(m, (pointer + 1) & 0xff);
-    if (control & IN_ZERO_PAGE) index = 0;
-    address = ((low | bus << 8) + index) & 0xffff;
-    crossed = low + index;
-  }
-  if (control & CROSSING_COSTS && crossed > 0xff) cycles++;
   if (control & OTHER) {
-    if (operation == PHA || operation == PHP) {
-      address = 0x100 | stack_pointer(cpu);
-      move_stack(cpu, -1);
-    } else if (operation == PLA || operation == PLP) {
-      u32 s = stack_pointer(cpu);  // the stack is read once before it moves
-      if (s & 0x80) bus = m.console.ram[s & 127];
-      move_stack(cpu, 1);
-      address = 0x100 | stack_pointer(cpu);
+    if (USUALLY(operation >= BPL)) {
+      cpu.cycle += cycles;
+      cpu.bus = bus;
+      branch(cpu, operation, operand);
+      return;
     }
+    if (operation == PHA || operation == PHP || operation == PLA || operation == PLP)
+      address = stack_address(m, operation, bus);
+    else
+      address = find_address(m, control, operand, bus, cycles);
+  } else if (control & (READS | WRITES)) {
+    address = find_address(m, control, operand, bus, cycles);
   }
   cpu.cycle += cycles;
 
   operand &= 0xff;
   if (control & READS) {
-    if (is_tia(address) && (address & 15) < 8) {
-      Frame &frame = m.console.frame;
-      reach(frame, m.console.tia, m.recording, frame_clock(m));
-      if (has_pending_collisions(frame, m.game)) {
-        frame.waiting = 1;
-        m.stopped = true;
-        cpu.pc = pc;
-        cpu.registers = registers;
-        cpu.cycle -= cycles;
-        m.instructions++;
-        return;
-      }
-    } else if (is_riot(address) && address & 4) {
-      skip_waiting(m, word, address, pc);
-    }
     cpu.bus = bus;
-    operand = bus = read(m, address);
+    if (USUALLY(is_ram(address))) {
+      operand = m.console.ram[address & 127];
+    } else if (USUALLY(is_cartridge(address))) {
+      operand = read_cartridge(m, address);
+    } else if (!read_chip(m, word, pc, address, operand)) {
+      m.console.frame.waiting = 1;
+      m.stopped = true;
+      cpu.pc = pc;
+      cpu.registers = registers;
+      cpu.bus = bus_before;
+      cpu.cycle -= cycles;
+      m.instructions++;
+      return;
+    }
+    bus = operand;
   }
-  u32 value = control & OTHER ? execute_other(m, operation, address, operand)
+  u32 value = RARELY(control & OTHER) ? execute_other(m, operation, address, operand)
                               : execute_formula(cpu, word, operand);
   if (control & WRITES) {
     bus = value;
@@ -460,11 +504,13 @@ EVERYWHERE void run_processor(Console &console, const Game &game, Recording &rec
   IS_SHARED(&console);
   Frame &frame = console.frame;
   Machine m = {console.cpu, 0, NOT_FETCHED, game.program, game.rom, game.cartridge,
-               frame.first_cycle, frame.instructions, false, console, game, recording};
+               window_of_bank(game.cartridge), bank_start(console.cpu.slices), frame.first_cycle, frame.instructions, false,
+               console, game, recording};
   frame.waiting = 0;
   while (m.instructions > 0 && !m.stopped) step_processor(m);
   console.cpu = m.cpu;
   frame.instructions = m.instructions;
+  if (!m.stopped) stop_within_frame(console, recording);
   end_recording(frame, recording);
 }
 

@@ -50,7 +50,7 @@ OUTLINED void begin_rows(Frame &frame, Tia &tia, Recording &recording, i32 clock
 }
 
 EVERYWHERE void reach(Frame &frame, Tia &tia, Recording &recording, i32 clock) {
-  if (clock >= frame.next_row) begin_rows(frame, tia, recording, clock);
+  if (RARELY(clock >= frame.next_row)) begin_rows(frame, tia, recording, clock);
   if (clock > frame.seen) frame.seen = clock;
 }
 
@@ -71,10 +71,12 @@ EVERYWHERE void write_recorded(Console &console, const Game &game, Recording &re
                                u8 value, i32 clock) {
   Frame &frame = console.frame;
   Tia &tia = console.tia;
+  frame.last_access = record_of(clock, reg, value);
   if (reg == WSYNC) return;
   reach(frame, tia, recording, clock);
   // A player's strobe may show only after the end of the row.
-  if (reg == RESP0 || reg == RESP1) reach(frame, tia, recording, clock + write_delay(tia, reg, clock));
+  if (RARELY(reg == RESP0 || reg == RESP1))
+    reach(frame, tia, recording, clock + write_delay(tia, reg, clock));
   if (reg == CXCLR) {
     frame.collisions = 0;
     frame.latched = frame.seen;
@@ -83,6 +85,14 @@ EVERYWHERE void write_recorded(Console &console, const Game &game, Recording &re
   if (frame.rows > 0 && frame.next_row != NO_MORE_ROWS)
     recording.writes[frame.writes++] = record_of(clock, reg, value);
   write_beam(tia, game, reg, value, clock);
+}
+
+// ALE stops within a frame. It has drawn up to where the last access of the TIA shows.
+EVERYWHERE void stop_within_frame(Console &console, Recording &recording) {
+  i32 clock = recorded_clock(console.frame.last_access);
+  u32 reg = recorded_register(console.frame.last_access);
+  if (reg != RESP0 && reg != RESP1) clock += write_delay(console.tia, reg, clock);
+  reach(console.frame, console.tia, recording, clock);
 }
 
 // After the last write: where the writes of the last row end, and how far the frame is known.

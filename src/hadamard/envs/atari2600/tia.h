@@ -236,7 +236,7 @@ EVERYWHERE u8 read_paddle(const Controls &controls, i32 charge, u32 cycle) {
 }
 
 // Only bits 7 and 6 are driven; the others are what was last on the data bus.
-EVERYWHERE u8 read_tia(const Console &console, const Processor &cpu, u32 reg) {
+OUTLINED u8 read_tia(const Console &console, u32 cycle, u32 bus, u32 reg) {
   const Controls &controls = console.controls;
   u32 value = 0;
   reg &= 15;
@@ -244,17 +244,17 @@ EVERYWHERE u8 read_tia(const Console &console, const Processor &cpu, u32 reg) {
     u32 pair = (u32)console.frame.collisions >> 2 * reg;
     value = (pair & 1) << 7 | (pair & 2) << 5;
   } else if (reg == 8) {
-    value = read_paddle(controls, controls.charge_0, cpu.cycle);
+    value = read_paddle(controls, controls.charge_0, cycle);
   } else if (reg == 9) {
-    value = read_paddle(controls, controls.charge_1, cpu.cycle);
+    value = read_paddle(controls, controls.charge_1, cycle);
   } else if (reg < 12) {
-    value = read_paddle(controls, controls.charge_others, cpu.cycle);
+    value = read_paddle(controls, controls.charge_others, cycle);
   } else if (reg == 12) {
     value = controls.trigger_0;
   } else if (reg == 13) {
     value = controls.trigger_1;
   }
-  return (u8)(value | (cpu.bus & 0x3f));
+  return (u8)(value | (bus & 0x3f));
 }
 
 }  // namespace atari2600

@@ -25,6 +25,10 @@
 #define IS_SHARED(pointer)
 #endif
 
+// Kept out of the way of what is usually done, so that this stays in the instruction cache.
+#define RARELY(condition) __builtin_expect(!!(condition), 0)
+#define USUALLY(condition) __builtin_expect(!!(condition), 1)
+
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
