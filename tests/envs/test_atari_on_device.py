@@ -20,7 +20,7 @@ pytest.importorskip("cv2")
 
 from hadamard import envs
 from hadamard.envs import atari, atari_game
-from hadamard.envs.atari2600 import batch, nvrtc, roms
+from hadamard.envs.atari2600 import batch, nvrtc, roms, source
 from hadamard.envs.atari2600.games import TABLE
 from hadamard.envs.atari_on_device import EmulatedGames, StackedEmulators
 from tests.support.environments import assert_plain
@@ -312,6 +312,14 @@ def test_kernels_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++20",))
     nvrtc.compiled(90)
     assert fake.compiled == 2
+
+
+def test_many_environments_are_launched_in_another_way() -> None:
+    assert source.launch_of(source.MANY) == source.LAUNCH
+    assert source.launch_of(source.MANY + 1) == source.LAUNCH_OF_MANY
+    assert source.Launch(lanes=32, block=32).blocks(100) == 100
+    assert source.Launch(lanes=8, block=32).blocks(101) == 26
+    assert source.Launch(lanes=1, block=32).definitions[0] == "-DLANES=1"
 
 
 def test_a_gpu_that_nvrtc_does_not_know_and_source_it_refuses_are_named(

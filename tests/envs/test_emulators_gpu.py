@@ -15,6 +15,7 @@ from hadamard import envs
 from hadamard.envs import atari
 from hadamard.envs.atari2600 import roms
 from hadamard.envs.atari2600.batch import Batch, settings_of
+from hadamard.envs.atari2600.source import MANY
 from hadamard.envs.atari_on_device import EmulatedGames
 from tests.support.gpu import DEVICE
 
@@ -68,6 +69,21 @@ def test_every_step_is_that_of_the_host(atari_reset: str) -> None:
         for name in ("screens", "stacks"):
             assert torch.equal(host.state[name], device.state[name].cpu()), (name, number)
     assert begun > 10
+
+
+def test_many_environments_play_as_few_do() -> None:
+    """They are launched in another way."""
+    names = ["breakout"] * (MANY + 1)
+    settings = settings_of("envpool", training=True)
+    many, few = (Batch(names[:count], settings, DEVICE) for count in (MANY + 1, 100))
+    for batch in (many, few):
+        batch.begin(range(batch.count))
+    for action in random_actions(names, 100).to(DEVICE):
+        many.play(action)
+        few.play(action[:100])
+        assert torch.equal(many.frames[:100], few.frames)
+        for ours, theirs in zip(many.outcome(), few.outcome(), strict=True):
+            assert torch.equal(ours[:100], theirs)
 
 
 def test_a_captured_step_is_the_same_step() -> None:

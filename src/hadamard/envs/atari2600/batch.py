@@ -20,7 +20,7 @@ from torch import Tensor
 from hadamard.envs.atari2600 import emulators, roms
 from hadamard.envs.atari2600.emulators import OUTCOME, CGame, Settings
 from hadamard.envs.atari2600.games import TABLE
-from hadamard.envs.atari2600.source import LAUNCH, host_library
+from hadamard.envs.atari2600.source import LAUNCH, Launch, host_library, launch_of
 
 FRAMES = 4
 SIDE = emulators.SIDE
@@ -50,14 +50,14 @@ def settings_of(atari_reset: str, *, training: bool) -> Settings:
 
 
 class Player:
-    """The functions that play, on one device."""
+    """The functions that play on one device, launched in one way."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, launch: Launch = LAUNCH) -> None:
+        self.device, self.launch = device, launch
         if device.type == "cuda":
             from hadamard.envs.atari2600.nvrtc import kernels
 
-            self._kernels = kernels(device)
+            self._kernels = kernels(device, launch)
         else:
             self._library = host_library()
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
@@ -89,7 +89,7 @@ class Player:
 
     def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
         """Call a function of so many environments."""
-        self._call(name, LAUNCH.blocks(count), LAUNCH.block, arguments)
+        self._call(name, self.launch.blocks(count), self.launch.block, arguments)
 
     def _call(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
         """Call a function; tensors stand for where they are."""
@@ -100,7 +100,7 @@ class Player:
         if self.device.type == "cuda":
             with torch.cuda.device(self.device):
                 self._kernels.launch(
-                    f"atari2600_{name}", blocks, threads, values, LAUNCH.shared_bytes
+                    f"atari2600_{name}", blocks, threads, values, self.launch.shared_bytes
                 )
         else:
             getattr(self._library, f"atari2600_batch_{name}")(*values)
@@ -132,9 +132,9 @@ class Cartridge:
 
 
 @functools.cache
-def player_on(device: torch.device) -> Player:
+def player_on(device: torch.device, launch: Launch = LAUNCH) -> Player:
     """Return the functions that play on a device."""
-    return Player(device)
+    return Player(device, launch)
 
 
 @functools.cache
@@ -174,7 +174,7 @@ class Batch:
     ) -> None:
         """Make environments that play the games of these names, one for each."""
         self.count, self.settings, self.device = len(names), settings, device
-        self.player = player_on(device)
+        self.player = player_on(device, launch_of(len(names)))
         different = list(dict.fromkeys(names))
         assert len(different) <= MAX_GAMES
         self._cartridges = [cartridge(device, name) for name in different]

@@ -41,6 +41,15 @@ class Launch:
 
 
 LAUNCH = Launch()
+"""For up to ``MANY`` environments: the shortest step."""
+LAUNCH_OF_MANY = Launch(lanes=8, resident=16)
+"""For more of them: the most steps per second."""
+MANY = 2_048
+
+
+def launch_of(count: int) -> Launch:
+    """Return how so many environments are played."""
+    return LAUNCH if count <= MANY else LAUNCH_OF_MANY
 
 
 def table_header() -> str:
