@@ -67,7 +67,8 @@ def test_help_explains_every_field(command: Command) -> None:
         assert re.search(rf"^  {name} +\w", result.out, re.MULTILINE)
         module = discover.find(discover.REMEDIES, name, "remedy")
         own = command("train", "dqn", "--remedy", name, "--help")
-        assert_explained(own.out, [*SHARED, *fields(module.Config, f"{name}.")])
+        section = f"{name}.".replace("_", "-")
+        assert_explained(own.out, [*SHARED, *fields(module.Config, section)])
     for name in ("evaluate", "analyze"):
         result = command(name, "--help")
         assert result.code == 0

@@ -184,6 +184,7 @@ class RunSpec(Generic[C]):
         require.at_most(train, 1_024, "threads", section="train")
         for config in remedies.configs(self.remedy, self.remedies).values():
             config.check()
+        remedies.check_together(remedies.chosen(self.remedy))
         if train.until > train.steps:
             raise ValueError(
                 f"--train.until {train.until} is more than --train.steps {train.steps}: lower "
