@@ -131,7 +131,7 @@ def _without_axes(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]
     for word in rest:
         flag, equals, value = word.partition("=")
         section, dot, _ = flag.removeprefix("--").partition(".")
-        if not (flag.startswith("--") and dot and section in sections):
+        if not (flag.startswith("--") and dot and section.replace("-", "_") in sections):
             own.append(word)
             continue
         value = value if equals else next(rest, "")

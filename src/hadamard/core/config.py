@@ -21,9 +21,11 @@ class NetSpec:
     """The network's hidden layers."""
 
     layer: str = "plain"
-    """Layer variant: plain, hadamard (HR), hadamard2 (2HR), widened, crelu, layernorm."""
+    """Layer variant: plain, hadamard (HR), hadamard2 (2HR), widened, crelu, layernorm, glu,
+    fourier (Deep Fourier features), hadamax (max-pooled Hadamard convolutions)."""
     activation: str = "relu"
-    """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, ..."""
+    """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, rational (PAU), ...
+    fourier and hadamax have their own."""
     norm: Literal["none", "layer", "layer_map"] = "none"
     """Normalization between affine map and activation.
     layer: over the features (of images, over the channels at each position).
@@ -32,7 +34,7 @@ class NetSpec:
     """Width of the last hidden layer, the representation."""
     where: Literal["last", "all", "conv", "linear"] = "last"
     """Hidden layers that the variant and the norm apply to.
-    hadamard2 always takes the last two, widened the last one.
+    hadamard2 always takes the last two, widened the last one, hadamax all.
     conv and linear: one kind of layer, in algorithms whose encoder distinguishes them; there
     widened matches the parameter count of hadamard in these layers."""
 
@@ -174,6 +176,7 @@ class RunSpec(Generic[C]):
         require.at_most(train, 1_024, "threads", section="train")
         for config in remedies.configs(self.remedy, self.remedies).values():
             config.check()
+        remedies.check_together(remedies.chosen(self.remedy))
         if train.until > train.steps:
             raise ValueError(
                 f"--train.until {train.until} is more than --train.steps {train.steps}: lower "

@@ -40,11 +40,10 @@ def configs(remedy: str, settings: Settings) -> dict[str, Any]:
     for name in settings:
         if name not in names:
             raise ValueError(not_chosen(name, next(iter(settings[name]), "")))
-    _check_together(names)
     return {name: _config(name, settings.get(name, {})) for name in names}
 
 
-def _check_together(names: Sequence[str]) -> None:
+def check_together(names: Sequence[str]) -> None:
     """Refuse remedies of which one excludes another; each says so in its module's EXCLUDES."""
     modules = {name: discover.find(discover.REMEDIES, name, "remedy") for name in names}
     for name, module in modules.items():

@@ -105,6 +105,7 @@ def attach(
         remedy, _, setting = name.partition(".")
         nested.setdefault(remedy, {})[setting] = value
     configs = remedies.configs(",".join(chosen) or "none", nested)
+    remedies.check_together(chosen)
     for config in configs.values():
         config.check()
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
-from hadamard.plasticity._layers import HiddenLayer
+from hadamard.plasticity._layers import HiddenLayer, hidden_layers
 from hadamard.plasticity._recycling import mean_magnitudes, recycle, relative, representations
 
 _OTHER_SCORE = "both recycle neurons, by scores that differ"
@@ -53,6 +53,7 @@ class ReDo:
         period: int = 1_000,
         seed: int = 0,
     ) -> None:
+        hidden_layers(network)  # an error now if they are not known
         self.network, self.optimizer = network, optimizer
         self.tau, self.period, self.seed = tau, period, seed
         self.recycled = 0
