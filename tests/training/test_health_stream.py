@@ -84,7 +84,7 @@ def test_networks_examined_together_have_the_health_that_they_have_alone(
     failures = examine_together(networks, observations, train, seeds, step)
     assert [isinstance(report, ValueError) for report in failures] == [False, False, True, False]
     assert_same_health(failures[3], together[3])
-    with pytest.raises(ValueError, match="Linear returns NaN") as error:
+    with pytest.raises(ValueError, match="Head returns NaN") as error:
         examine(networks[2], observations[2], train, seeds[2], step)
     assert str(failures[2]) == str(error.value)
 

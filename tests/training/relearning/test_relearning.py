@@ -111,11 +111,11 @@ def test_measures_are_those_of_a_diagnosis_and_change_nothing(trained: Path) -> 
     rows = measured(networks, obs)
     for network, own, row, weights in zip(networks, obs, rows, before, strict=True):
         assert isinstance(row, dict)
-        report = diagnose(network, own, "encoder.hidden.1")
+        report = diagnose(network, own, "encoder.hidden.1", measures="ntk")
         assert row["dormant_fraction"] == report[0].dormant_fraction
         assert row["effective_rank"] == report[0].effective_rank
         assert row["weight_norm"] == pytest.approx(report.network["weight_norm"])
-        assert row["ntk_rank"] is not None
+        assert row["ntk_rank"] == report.network["ntk_rank"]
         assert 0 <= (row["policy_churn"] or 0) <= 1
         assert (row["value_churn"] or 0) > 0
         for name, parameter in network.named_parameters():

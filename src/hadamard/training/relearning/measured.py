@@ -18,6 +18,7 @@ from hadamard.health import (
     value_churn,
 )
 from hadamard.health.network import choose
+from hadamard.health.tangent import OBSERVATIONS, kernel, kernel_rank
 from hadamard.training.health_stream import hidden_layers
 
 OF_LAYER = (
@@ -48,18 +49,22 @@ def measured(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float
         list(obs),
         hidden_layers(networks[0], "last"),
         generators=noise,
-        chosen=choose("gradient,ntk", random_residuals),
+        chosen=choose("gradient", random_residuals),
     )
-    churns = _churn(networks, obs)
+    stack = StackedModules([_Member(network) for network in networks], ["network"])
+    further = [
+        {**churn, "ntk_rank": rank}
+        for churn, rank in zip(_churn(stack, obs), _ntk_ranks(stack, obs), strict=True)
+    ]
     return [
-        _numbers(diagnosis, churn) if isinstance(diagnosis, Diagnosis) else str(diagnosis)
-        for diagnosis, churn in zip(diagnoses, churns, strict=True)
+        _numbers(diagnosis, own) if isinstance(diagnosis, Diagnosis) else str(diagnosis)
+        for diagnosis, own in zip(diagnoses, further, strict=True)
     ]
 
 
-def _numbers(diagnosis: Diagnosis, churn: dict[str, float | None]) -> dict[str, float | None]:
+def _numbers(diagnosis: Diagnosis, further: dict[str, float | None]) -> dict[str, float | None]:
     layer = diagnosis[-1].to_dict()
-    network = {**diagnosis.network, **churn}
+    network = {**diagnosis.network, **further}
     return {
         **{key: layer[key] for key in OF_LAYER},
         **{key: network.get(key) for key in OF_NETWORK},
@@ -75,12 +80,28 @@ class _Member:
         first: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
         return first
 
+    def largest(self, obs: Tensor) -> Tensor:
+        return self.outputs(obs).amax()
+
     def residual(self, obs: Tensor, directions: Tensor) -> Tensor:
         return (self.outputs(obs) * directions).sum(1).mean()
 
 
-def _churn(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float | None]]:
-    stack = StackedModules([_Member(network) for network in networks], ["network"])
+def _ntk_ranks(stack: StackedModules, obs: Tensor) -> list[float | None]:
+    """Return the rank of each network's tangent kernel, as a diagnosis takes it."""
+    every = -(-obs.shape[1] // OBSERVATIONS)
+    gradient = stack.gradients("largest", "network")
+    rows = []
+    for place in range(0, obs.shape[1], every):
+        by_name, _, _ = gradient(obs[:, place : place + 1])
+        rows.append(torch.cat([tensor.flatten(1) for tensor in by_name.values()], 1))
+    return [
+        kernel_rank(kernel(jacobian)) if bool(torch.isfinite(jacobian).all()) else None
+        for jacobian in torch.stack(rows, 1)
+    ]
+
+
+def _churn(stack: StackedModules, obs: Tensor) -> list[dict[str, float | None]]:
     learned_on, other = obs[:, ::2], obs[:, 1::2]
     outputs = stack.over_agents("outputs")
     with torch.no_grad():
@@ -89,7 +110,7 @@ def _churn(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float |
         *learned_on.shape[1:2], before.shape[2], generator=torch.Generator().manual_seed(0)
     )
     directions = F.normalize(directions.to(obs.device), dim=1)
-    directions = directions.expand(len(networks), *directions.shape)
+    directions = directions.expand(stack.count, *directions.shape)
     gradients, _, _ = stack.gradients("residual", "network")(learned_on, directions)
     weights = stack.parameters("network")
     with torch.no_grad():
