@@ -1,7 +1,7 @@
 """Run the Dockerfile's commands in a fresh virtual environment, where there is no Docker.
 
 python .ci/run_dockerfile.py                     # as the Dockerfile has it
-python .ci/run_dockerfile.py --arg EXTRAS=minatar --arg TORCH_INDEX=https://pypi.org/simple
+python .ci/run_dockerfile.py --arg EXTRAS=minatar --arg TORCH_INDEX=URL
 python .ci/run_dockerfile.py --list              # only print the commands
 
 COPY and WORKDIR act on a temporary folder, RUN on a shell in it, in which python and pip are those

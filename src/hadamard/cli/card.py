@@ -120,7 +120,7 @@ def _lines(
     yield from _front_matter(name, algorithm, spec.env, played.mean, spread)
     yield f"# {name}\n"
     yield (
-        f"An agent trained with [Hadamard](https://pypi.org/project/hadamard-rl/) {__version__}: "
+        f"An agent trained with Hadamard {__version__} (`pip install hadamard-rl`): "
         f"{recorded.label}, {loaded.step:,} of {spec.train.steps:,} steps, seed {spec.seed}.\n"
     )
     if shown and shown.endswith(".gif"):
