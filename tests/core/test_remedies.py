@@ -98,6 +98,7 @@ def test_another_remedy_is_one_file(command: Command, tmp_path: Path) -> None:
         ("--remedy layer_resets --layer-resets.hidden 9", "--layer-resets.hidden 9 is more than"),
         ("--remedy upgd --upgd.decay 2", "--upgd.decay must lie in [0, 1], got 2"),
         ("--remedy weight_clipping --weight-clipping.kappa 0", "--weight-clipping.kappa must be"),
+        ("--remedy redo --remedy l2_init", "--remedy is given twice: put commas between"),
         ("--remedy redo,redo", "--remedy redo,redo names redo twice"),
         ("--redo.tau 0.1", "--redo.tau is a setting of the remedy redo, which is not chosen: add"),
         ("--redo.tau=0.1 --remedy none", "which is not chosen: add --remedy redo, or leave"),

@@ -117,6 +117,8 @@ def default_with_file(algorithm: str, words: Sequence[str]) -> RunSpec[Any]:
     """Return an algorithm's defaults for the environment, changed by the file after --config."""
     file = _config_file(words)
     algorithm = file.named(algorithm, value_of("--config", words) or "")
+    if sum(word.partition("=")[0] == "--remedy" for word in words) > 1:
+        raise UserError("--remedy is given twice: put commas between the names")
     remedy = value_of("--remedy", words) or file.settings.get("remedy", "none")
     env = value_of("--env", words) or file.settings.get("env")
     if env is not None and not isinstance(env, str):
