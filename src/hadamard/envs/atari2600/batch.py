@@ -20,7 +20,7 @@ from torch import Tensor
 from hadamard.envs.atari2600 import emulators, roms
 from hadamard.envs.atari2600.emulators import OUTCOME, CGame, Settings
 from hadamard.envs.atari2600.games import TABLE
-from hadamard.envs.atari2600.source import LAUNCH, host_library
+from hadamard.envs.atari2600.source import LAUNCH, Launch, host_library, launch_of
 
 FRAMES = 4
 SIDE = emulators.SIDE
@@ -54,11 +54,7 @@ class Player:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        if device.type == "cuda":
-            from hadamard.envs.atari2600.nvrtc import kernels
-
-            self._kernels = kernels(device)
-        else:
+        if device.type != "cuda":
             self._library = host_library()
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
         self._call("sizes", 1, 1, [sizes])
@@ -89,18 +85,28 @@ class Player:
 
     def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
         """Call a function of so many environments."""
-        self._call(name, LAUNCH.blocks(count), LAUNCH.block, arguments)
+        layout = launch_of(count)
+        self._call(name, layout.blocks(count), layout.block, arguments, layout)
 
-    def _call(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def _call(
+        self,
+        name: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        layout: Launch = LAUNCH,
+    ) -> None:
         """Call a function; tensors stand for where they are."""
         values = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument
             for argument in arguments
         ]
         if self.device.type == "cuda":
+            from hadamard.envs.atari2600.nvrtc import kernels
+
             with torch.cuda.device(self.device):
-                self._kernels.launch(
-                    f"atari2600_{name}", blocks, threads, values, LAUNCH.shared_bytes
+                kernels(self.device, layout).launch(
+                    f"atari2600_{name}", blocks, threads, values, layout.shared_bytes
                 )
         else:
             getattr(self._library, f"atari2600_batch_{name}")(*values)

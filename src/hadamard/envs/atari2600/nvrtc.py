@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from hadamard.envs.atari2600.source import LAUNCH, cache_folder, sources
+from hadamard.envs.atari2600.source import LAUNCH, Launch, cache_folder, sources
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
 INSTALL = "pip install 'hadamard-rl[gpu-atari]'"
@@ -63,13 +63,13 @@ def _checked(result: Sequence[Any], action: str, describe: Any = str) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def compiled(architecture: int) -> bytes:
+def compiled(architecture: int, launch: Launch = LAUNCH) -> bytes:
     """Return the kernels in the form of a GPU's architecture, such as 90; from the cache if there.
 
     This needs no GPU.
     """
     source = joined_source()
-    options = *OPTIONS, *LAUNCH.definitions, f"--gpu-architecture=sm_{architecture}"
+    options = *OPTIONS, *launch.definitions, f"--gpu-architecture=sm_{architecture}"
     nvrtc, _ = _bindings()
     try:
         version = _checked(nvrtc.nvrtcVersion(), "ask NVRTC for its version")
@@ -118,9 +118,9 @@ def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
 class Kernels:
     """The kernels on one GPU."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, layout: Launch) -> None:
         major, minor = torch.cuda.get_device_capability(device)
-        code = compiled(10 * major + minor)
+        code = compiled(10 * major + minor, layout)
         _, self._driver = _bindings()
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # PyTorch's context is the current one
@@ -171,6 +171,6 @@ def check_gpu(device: torch.device) -> None:
 
 
 @functools.cache
-def kernels(device: torch.device) -> Kernels:
+def kernels(device: torch.device, layout: Launch = LAUNCH) -> Kernels:
     """Return the kernels on a GPU, compiled and loaded once in a process."""
-    return Kernels(device)
+    return Kernels(device, layout)
