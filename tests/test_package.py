@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "compute": ("core",),
     "learning": ("core", "compute"),
     "nets": ("core", "compute", "learning", "layers"),
-    "plasticity": ("core", "compute", "nets"),
+    "plasticity": ("core", "compute", "layers", "nets", "modules"),
     "algos": ("core", "compute", "learning", "nets"),
     "envs": ("core.cores", "core.counter", "core.discover", "core.plugins", "core.types"),
     "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),

@@ -81,7 +81,7 @@ def test_another_remedy_is_one_file(command: Command, tmp_path: Path) -> None:
     (run,) = load([tmp_path / "run"])
     assert run.label == "ReLU + Nudge + ReDo"
     help_text = command("train", "ppo", "--help").out
-    assert "from this list: nudge, redo." in " ".join(help_text.replace("│", "").split())
+    assert " nap, nudge, parseval, " in " ".join(help_text.replace("│", "").split())
     assert "How far the weights are moved" in command("train", "ppo", "--remedy=nudge", "-h").out
     said = command(*small("dqn", tmp_path / "bad"), "--remedy", "nudge", "--nudge.every", "0")
     assert said.err == "hadamard: --nudge.every must be at least 1, got 0\n"
@@ -90,7 +90,14 @@ def test_another_remedy_is_one_file(command: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--remedy redoo", "unknown remedy 'redoo'; did you mean 'redo'? Known: redo"),
+        ("--remedy redoo", "unknown remedy 'redoo'; did you mean 'redo'?"),
+        ("--remedy l2-init", "unknown remedy 'l2-init'; did you mean 'l2_init'?"),
+        ("--remedy redo,regrama", "redo and regrama exclude each other: both recycle neurons"),
+        ("--remedy l2_init,nap", "nap and l2_init exclude each other: the projection to a norm"),
+        ("--remedy nap", "nap needs a norm before the activation of every hidden layer, and "),
+        ("--remedy layer_resets --layer-resets.hidden 9", "--layer-resets.hidden 9 is more than"),
+        ("--remedy upgd --upgd.decay 2", "--upgd.decay must lie in [0, 1], got 2"),
+        ("--remedy weight_clipping --weight-clipping.kappa 0", "--weight-clipping.kappa must be"),
         ("--remedy redo,redo", "--remedy redo,redo names redo twice"),
         ("--redo.tau 0.1", "--redo.tau is a setting of the remedy redo, which is not chosen: add"),
         ("--redo.tau=0.1 --remedy none", "which is not chosen: add --remedy redo, or leave"),

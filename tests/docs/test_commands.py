@@ -87,9 +87,14 @@ class Help:
 
     def training_options(self) -> set[str]:
         """The options of all algorithms and remedies."""
-        remedies = ",".join(discover.names(discover.REMEDIES))
-        every = [self.of("train", algorithm, "--remedy", remedies) for algorithm in ALGORITHMS]
-        return self.of("train").union(*every)
+        every = [self.of("train", algorithm) for algorithm in ALGORITHMS]
+        return self.of("train").union(self.remedy_options(), *every)
+
+    def remedy_options(self) -> set[str]:
+        """The options of all remedies, which do not all go together."""
+        names = discover.names(discover.REMEDIES)
+        every = [self.of("train", "dqn", "--remedy", name) for name in names]
+        return set().union(*every) - self.of("train", "dqn")
 
 
 @pytest.fixture
@@ -113,7 +118,7 @@ def test_commands_of_ours_have_these_options(page: Path, help_of: Help) -> None:
             algorithm = rest[0] if rest else ""
             if algorithm in ALGORITHMS:
                 known = help_of.of("train", algorithm)
-                known |= help_of.of("train") | {"--redo.tau", "--redo.period"}
+                known |= help_of.of("train") | help_of.remedy_options()
             known |= own_options(page)
         else:
             known = help_of.of(subject)

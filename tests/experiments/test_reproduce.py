@@ -14,7 +14,7 @@ from hadamard.core.config import flattened, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments import cost, paper, reproduce
 from hadamard.experiments.grid import Job
-from hadamard.experiments.paper import EXPERIMENTS
+from hadamard.experiments.paper import EXPERIMENTS, STUDIES
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -34,8 +34,9 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def test_the_list_has_a_line_for_each_experiment(command: Command) -> None:
     code, out, _ = command("--list")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(EXPERIMENTS)
-    for line, experiment in zip(out.splitlines(), EXPERIMENTS.values(), strict=True):
+    experiments = {**EXPERIMENTS, **STUDIES}
+    assert [line.split()[0] for line in out.splitlines()] == list(experiments)
+    for line, experiment in zip(out.splitlines(), experiments.values(), strict=True):
         assert experiment.place in line
         assert experiment.shows in line
 

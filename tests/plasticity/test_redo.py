@@ -141,10 +141,10 @@ def test_redo_recycles_the_dormant_neurons_and_nothing_else(
 
 
 @pytest.mark.parametrize("env", [VECTOR, GRID, FRAMES], ids=["vector", "grid", "frames"])
-@pytest.mark.parametrize("variant", [name for name in variants() if name != "layernorm"])
+@pytest.mark.parametrize("variant", sorted({*variants()} - {"layernorm", "hadamax", "fourier"}))
 def test_recycling_silent_neurons_leaves_the_networks_output(variant: str, env: EnvSpec) -> None:
-    # Silent neurons output zero before, and their outgoing weights are zero after. A norm is left
-    # out: its statistics include the new rows.
+    # Silent neurons output zero before, and their outgoing weights are zero after. Norms are left
+    # out, whose statistics include the new rows, and cosines, which are 1 for a unit of 0.
     network, optimizer, obs = learner(variant, env, "tanh")
     for layer in network.encoder.layers:
         silence(layer, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,12 +30,13 @@ class _Reproduce:
     options: Annotated[Options, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff]
     drawing: Annotated[DrawingOptions, tyro.conf.arg(name="")]
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Names of figures and tables, or all; --list shows them."""
+    """Names of figures and tables, or all of the paper's; --list shows them."""
     list: bool = False
     """List the experiments and do nothing else: name, place in the paper, what each shows."""
     scale: str = "smoke"
     """How large the experiments are.
-    smoke: seconds a run, to see that everything works; minatar: for a laptop; paper: as published;
+    smoke: seconds a run, to see that everything works; minatar: for a laptop; paper: as published
+(our own experiments: in full);
     minatar-full: MinAtar's games at published budgets, ten seeds."""
     folder: Path = Path("runs/paper")
     """Folder for the runs, which go into a subfolder named after the scale."""
@@ -71,6 +73,8 @@ def main(words: list[str]) -> int:
         exit_code = reproduce.train_runs(request, flags.options).exit_code
         if exit_code == INTERRUPTED:
             return exit_code
+        for problem in reproduce.relearn_runs(request):
+            print(f"hadamard: left out: {problem}", file=sys.stderr)
     for page in draw(request, flags.drawing):
         print(f"wrote {page}")
     return exit_code

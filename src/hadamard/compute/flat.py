@@ -84,3 +84,17 @@ def moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> Iterator[Ten
             for value in state.values():
                 if isinstance(value, Tensor) and value.shape == optimized.shape:
                     yield value.as_strided(*layout)
+
+
+def gradient_of(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> Tensor | None:
+    """Return a parameter's gradient, also where it is a part of a flat vector's."""
+    if parameter.grad is not None:
+        return parameter.grad
+    storage = parameter.untyped_storage().data_ptr()
+    layout = parameter.shape, parameter.stride(), parameter.storage_offset()
+    for group in optimizer.param_groups:
+        for optimized in group["params"]:
+            if optimized.untyped_storage().data_ptr() == storage and optimized.grad is not None:
+                gradient: Tensor = optimized.grad.as_strided(*layout)
+                return gradient
+    return None

@@ -137,6 +137,16 @@ class Stack(StackedModules):
 
         return stacked
 
+    def by_name(self, rows: Tensor) -> dict[str, Tensor]:
+        """Return parts of a matrix like the weights' by parameter, each (agents, ...)."""
+        size = rows.shape[1]
+        return {
+            name: rows.as_strided(
+                weight.shape, (size, *weight.stride()[1:]), weight.storage_offset()
+            )
+            for name, weight in self.parameters("network").items()
+        }
+
     def finite(self) -> Tensor:
         """Tell which agents' weights are all finite, (agents,)."""
         return torch.isfinite(self.matrix).all(1)

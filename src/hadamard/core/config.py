@@ -21,9 +21,11 @@ class NetSpec:
     """The network's hidden layers."""
 
     layer: str = "plain"
-    """Layer variant: plain, hadamard (HR), hadamard2 (2HR), widened, crelu, layernorm."""
+    """Layer variant: plain, hadamard (HR), hadamard2 (2HR), widened, crelu, layernorm, glu,
+    fourier (Deep Fourier features), hadamax (max-pooled Hadamard convolutions)."""
     activation: str = "relu"
-    """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, ..."""
+    """Activation of the hidden layers: relu, tanh, elu, gelu, silu, sigmoid, rational (PAU), ...
+    fourier and hadamax have their own."""
     norm: Literal["none", "layer", "layer_map"] = "none"
     """Normalization between affine map and activation.
     layer: over the features (of images, over the channels at each position).
@@ -32,7 +34,7 @@ class NetSpec:
     """Width of the last hidden layer, the representation."""
     where: Literal["last", "all", "conv", "linear"] = "last"
     """Hidden layers that the variant and the norm apply to.
-    hadamard2 always takes the last two, widened the last one.
+    hadamard2 always takes the last two, widened the last one, hadamax all.
     conv and linear: one kind of layer, in algorithms whose encoder distinguishes them; there
     widened matches the parameter count of hadamard in these layers."""
 
@@ -55,6 +57,10 @@ class TrainSpec:
     """Recent observations that a diagnosis uses."""
     health_layers: Literal["last", "all"] = "last"
     """Diagnose the last hidden layer, or all of them (slow for large feature maps)."""
+    measures: str = "none"
+    """More measures in a diagnosis, names with commas between them or all (see docs/measures.md):
+    gradient (norm, gradient-dormant neurons), update (update-to-weight ratio), churn (of policy and
+    values), ntk (rank of the tangent kernel). They cost up to a few diagnoses more."""
     checkpoint_every: int = 100_000
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
     keep_every: int = 0

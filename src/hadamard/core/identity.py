@@ -123,6 +123,10 @@ VARIANTS = {
         Variant("widened", "tanh, widened", {**_TANH, "net.layer": "widened"}),
         Variant("crelu", "CReLU", {**_RELU, "net.layer": "crelu"}),
         Variant("redo", "ReLU + ReDo", {**_RELU, "remedy": "redo"}),
+        Variant("glu", "GLU, sigmoid gate", {"net.layer": "glu", "net.activation": "sigmoid"}),
+        Variant("fourier", "Deep Fourier", {"net.layer": "fourier"}),
+        Variant("rational", "PAU", {"net.layer": "plain", "net.activation": "rational"}),
+        Variant("hadamax", "Hadamax", {"net.layer": "hadamax"}),
     )
 }
 """The variants that have a name."""
@@ -134,6 +138,7 @@ _ACTIVATIONS = {
     "gelu": "GELU",
     "silu": "SiLU",
     "sigmoid": "sigmoid",
+    "rational": "PAU",
 }
 # In the order in which variants are listed: ordinary layers first.
 _LAYERS = {
@@ -143,6 +148,9 @@ _LAYERS = {
     "widened": "{}, widened",
     "hadamard": "{} + HR",
     "hadamard2": "{} + 2HR",
+    "glu": "GLU, {} gate",
+    "fourier": "Deep Fourier",
+    "hadamax": "Hadamax",
 }
 _NORMS = {"none": "{}", "layer": "{} + LayerNorm", "layer_map": "{} + LayerNorm (maps)"}
 

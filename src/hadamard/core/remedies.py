@@ -8,7 +8,7 @@ as ``redo.tau``; so is its option on the command line, ``--redo.tau``.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hadamard.core import discover, typed
@@ -40,7 +40,20 @@ def configs(remedy: str, settings: Settings) -> dict[str, Any]:
     for name in settings:
         if name not in names:
             raise ValueError(not_chosen(name, next(iter(settings[name]), "")))
+    _check_together(names)
     return {name: _config(name, settings.get(name, {})) for name in names}
+
+
+def _check_together(names: Sequence[str]) -> None:
+    """Refuse remedies of which one excludes another; each says so in its module's EXCLUDES."""
+    modules = {name: discover.find(discover.REMEDIES, name, "remedy") for name in names}
+    for name, module in modules.items():
+        for other, reason in getattr(module, "EXCLUDES", {}).items():
+            if other in modules:
+                raise ValueError(
+                    f"--remedy {','.join(names)}: {name} and {other} exclude each other: "
+                    f"{reason}. Leave one of them out"
+                )
 
 
 def filled(remedy: str, settings: Settings) -> dict[str, dict[str, Any]]:

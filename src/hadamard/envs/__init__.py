@@ -137,6 +137,12 @@ def install_command(suite: str, task: str | None = None) -> str:
     return f"{command} && {second_command}" if second_command else command
 
 
+def _from_checkout(suite: str, task: str) -> str:
+    """Say how the extra is installed where the package itself is no index's."""
+    extra = _requirements(suite, task)[1]
+    return f" (from a checkout: pip install '.[{extra}]')" if extra else ""
+
+
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
     names: tuple[str, ...] = _import_suite(suite).tasks()
@@ -178,7 +184,7 @@ def _resolve(name: str) -> tuple[str, str]:
     if missing_packages:
         raise MissingExtra(
             f"{suite}/{task_name} needs {', '.join(missing_packages)}. Install it with: "
-            f"{install_command(suite, task_name)}"
+            f"{install_command(suite, task_name)}{_from_checkout(suite, task_name)}"
         )
     return suite, task_name
 

@@ -33,6 +33,7 @@ from hadamard.envs.common import (
     environment_seeds,
 )
 from hadamard.envs.tensor_games import Rules, TensorGames
+from hadamard.text import install
 
 REQUIRES = ("minatar",)
 EXTRA = "minatar"
@@ -242,7 +243,7 @@ def _game_class(task: str) -> Any:
     """Load a game's file alone: its package takes seconds to import pandas and plotting."""
     package = importlib.util.find_spec("minatar")
     if package is None or not package.submodule_search_locations:
-        raise ImportError("minatar is not installed: pip install 'hadamard-rl[minatar]'")
+        raise ImportError(f"minatar is not installed: {install('minatar')}")
     path = Path(package.submodule_search_locations[0], "environments", f"{task}.py")
     spec = importlib.util.spec_from_file_location(f"minatar_game_{task}", path)
     assert spec is not None

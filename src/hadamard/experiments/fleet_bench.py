@@ -15,6 +15,7 @@ from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments.bench import VARIANTS, Bench, Timing, places_of_emulators, short_warm_up
 from hadamard.training import emulators, fleet
+from hadamard.training.fit import own_stream
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
 from hadamard.training.progress import Quiet
@@ -60,6 +61,8 @@ class TimedFleets:
             groups = fleet.in_halves(groups, emulated=emulated)
             self.fleets = [Fleet(group) for group in groups]
             self._loops = [unit.loop(lambda: False) for unit in self.fleets]
+            several = len(self.fleets) > 1
+            self._streams = [own_stream(unit) if several else None for unit in self.fleets]
             self._blocks()
             self._blocks()
             while not all(unit.computation.metrics for unit in self.fleets):
@@ -75,9 +78,8 @@ class TimedFleets:
 
     def _blocks(self) -> None:
         """Train a block of every fleet."""
-        several = len(self.fleets) > 1
-        for unit, loop in zip(self.fleets, self._loops, strict=True):
-            with unit.cuda_stream() if several else nullcontext():
+        for stream, loop in zip(self._streams, self._loops, strict=True):
+            with nullcontext() if stream is None else torch.cuda.stream(stream):
                 next(loop)
 
     def _wait(self) -> None:

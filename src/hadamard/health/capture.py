@@ -18,7 +18,12 @@ from hadamard.health.dormant import Kind
 from hadamard.health.random_state import random_state_restored
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
-from hadamard.health.selection import LayerChoice, choose_modules, dormancy_rule
+from hadamard.health.selection import (
+    LayerChoice,
+    choose_modules,
+    dormancy_rule,
+    measured_modules,
+)
 from hadamard.modules import AFFINE
 
 _ONE_AT_A_TIME = threading.RLock()
@@ -65,6 +70,8 @@ class Representation:
     """The dimension that holds the features, if it cannot be inferred from the shape."""
     readers: list[Reader] = field(default_factory=list)
     """The affine layers that have it as their input."""
+    writer: str | None = None
+    """The name of the affine layer that was called last before it; None if none was."""
 
     def order_in(self, x: Tensor) -> Order | None:
         """Return the order of dimensions in which ``x`` is this representation; None if it is not.
@@ -108,6 +115,7 @@ class _Recorder(TorchFunctionMode):
         self.representations: list[Representation] = []
         self._last_output: tuple[Tensor | None, str] = (None, "")
         self._last_affine: nn.Module | None = None
+        self._writer: str | None = None
         return recorded
 
     def record(self, name: str, kind: Kind, output: Any) -> None:
@@ -123,7 +131,9 @@ class _Recorder(TorchFunctionMode):
         is_sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
         feature_dim = 1 if is_sequence else None
         self.representations.append(
-            Representation(name, kind, output.detach().clone(), output, feature_dim)
+            Representation(
+                name, kind, output.detach().clone(), output, feature_dim, writer=self._writer
+            )
         )
 
     def on_output(self, name: str, kind: Kind, _module: Any, _args: Any, output: Any) -> None:
@@ -136,7 +146,7 @@ class _Recorder(TorchFunctionMode):
         self._depth -= 1
 
     def on_affine_input(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._last_affine = module
+        self._last_affine, self._writer = module, name
         if args and isinstance(args[0], Tensor):
             for representation in self.representations:
                 order = representation.order_in(args[0])
@@ -173,7 +183,7 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
         def remove_at_exit(handle: Any) -> None:
             stack.callback(handle.remove)
 
-        for name, module in model.named_modules():
+        for name, module in measured_modules(model):
             if isinstance(module, AFFINE):
                 on_input = functools.partial(recorder.on_affine_input, name)
                 remove_at_exit(module.register_forward_pre_hook(on_input))
@@ -181,6 +191,10 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
                 remove_at_exit(
                     module.register_forward_hook(functools.partial(recorder.on_any_output, name))
                 )
+        for module in model.modules():
+            if getattr(module, "measured", True) is False:
+                remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
+                remove_at_exit(module.register_forward_hook(recorder.on_leave))
         for name, module in chosen.items():
             # Functions inside a chosen module are not captured: its output is measured instead.
             remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,14 @@ from hadamard.health.capture import Representation, capture, capture_alike
 from hadamard.health.dormant import THRESHOLD
 from hadamard.health.layer import LayerHealth
 from hadamard.health.measuring import Settings, group_size, measured
+from hadamard.health.network import (
+    Chosen,
+    Loss,
+    Weights,
+    choose,
+    network_health,
+    weight_norms,
+)
 from hadamard.health.samples import Positions
 from hadamard.health.selection import LayerChoice
 from hadamard.modules import refuse_torchscript
@@ -33,6 +42,8 @@ class Diagnosis(Sequence[LayerHealth]):
     layers: tuple[LayerHealth, ...]
     threshold: float
     delta: float
+    network: Mapping[str, float | None] = field(default_factory=dict)
+    """Measures of the whole network by name: ``weight_norm``, and those that were chosen."""
 
     def __getitem__(self, key: Any) -> Any:
         """Return a layer by position or by name."""
@@ -66,6 +77,7 @@ class Diagnosis(Sequence[LayerHealth]):
             "observations": self.observations,
             "threshold": self.threshold,
             "delta": self.delta,
+            "network": dict(self.network),
             "layers": [layer.to_dict() for layer in self.layers],
             "verdict": self.verdict(),
         }
@@ -94,6 +106,10 @@ def diagnose(
     delta: float = 0.01,
     positions: Positions = "samples",
     generator: torch.Generator | None = None,
+    measures: str | Sequence[str] = (),
+    loss: Loss | None = None,
+    before: Weights | None = None,
+    discrete: bool = True,
 ) -> Diagnosis:
     """Measure the hidden representations of any network on a batch of inputs.
 
@@ -105,6 +121,10 @@ def diagnose(
     ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
     further samples; with ``"neurons"`` each channel at each position is one neuron.
 
+    ``measures`` chooses more, of the whole network: ``gradient`` (of ``loss(network, inputs)``),
+    ``update`` and ``churn`` (against the weights ``before``, see ``weights_of``) and ``ntk``; not
+    ``discrete`` means that outputs are no action values or logits.
+
     A replica of the network, which shares its weights, runs once in evaluation mode and without
     gradients. The network itself is not changed, and another thread may train it meanwhile.
 
@@ -113,13 +133,22 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
+    chosen = choose(measures, loss, discrete=discrete)
+    if chosen.needs_earlier_weights and before is None:
+        raise ValueError(
+            f"measures={measures!r} compares with earlier weights: pass before=weights, taken with "
+            "hadamard.health.weights_of(network) before the update"
+        )
     target = _runnable(model, forward)
-    representations = capture(target, forward or target, inputs, layers)
+    call = forward or target
+    representations = capture(target, call, inputs, layers)
     settings = Settings(threshold, delta, positions)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
-    return _diagnosis(target, representations, result, settings)
+    diagnosis = _diagnosis(target, representations, result, settings)
+    (norm,) = weight_norms([target])
+    return _with_network(diagnosis, norm, target, call, inputs, representations, chosen, before)
 
 
 def diagnose_together(
@@ -131,6 +160,8 @@ def diagnose_together(
     delta: float = 0.01,
     positions: Positions = "samples",
     generators: Sequence[torch.Generator | None] | None = None,
+    chosen: Chosen | None = None,
+    before: Sequence[Weights | None] | None = None,
 ) -> list[Diagnosis | ValueError]:
     """Diagnose many networks, each on its own inputs, as one computation.
 
@@ -138,6 +169,9 @@ def diagnose_together(
     with the weights of each. Returns what ``diagnose`` returns for each network, up to the rounding
     of densities and contributions. In the place of a network with NaN or infinite activations or
     outputs stands the error that ``diagnose`` raises for it, so the others are still diagnosed.
+
+    ``chosen`` are measures of whole networks (``choose``), taken one network after the other;
+    ``before`` are the earlier weights of each.
 
     Examples:
         >>> nets = [nn.Sequential(nn.Linear(4, 32), nn.Tanh()) for _ in range(3)]
@@ -147,6 +181,9 @@ def diagnose_together(
     targets = [_runnable(model, None) for model in models]
     noise = [None] * len(targets) if generators is None else list(generators)
     settings = Settings(threshold, delta, positions)
+    earlier = [None] * len(targets) if before is None else list(before)
+    norms = weight_norms(targets) if targets else []
+    chosen = chosen or Chosen()
     results: list[Diagnosis | ValueError] = []
     while len(results) < len(targets):
         start = len(results)
@@ -155,13 +192,25 @@ def diagnose_together(
         end = start + group_size(group[0])
         others, their_inputs = targets[start + 1 : end], list(inputs[start + 1 : end])
         group += capture_alike(first, others, first, their_inputs, layers)
-        for target, captured, outcome in zip(
-            targets[start:end], group, measured(group, settings, noise[start:end]), strict=True
-        ):
+        outcomes = measured(group, settings, noise[start:end])
+        for place, captured, outcome in zip(range(start, end), group, outcomes, strict=False):
             if isinstance(outcome, ValueError):
                 results.append(outcome)
-            else:
-                results.append(_diagnosis(target, captured, outcome, settings))
+                continue
+            target = targets[place]
+            diagnosis = _diagnosis(target, captured, outcome, settings)
+            results.append(
+                _try_with_network(
+                    diagnosis,
+                    norms[place],
+                    target,
+                    target,
+                    inputs[place],
+                    captured,
+                    chosen,
+                    earlier[place],
+                )
+            )
     return results
 
 
@@ -189,3 +238,33 @@ def _diagnosis(
     observations = len(representations[0].values)
     threshold, delta = settings.threshold, settings.delta
     return Diagnosis(type(model).__name__, observations, layers, threshold, delta)
+
+
+def _with_network(
+    diagnosis: Diagnosis,
+    weight_norm: float | None,
+    model: nn.Module,
+    call: Callable[..., Any],
+    inputs: Any,
+    representations: Sequence[Representation],
+    chosen: Chosen,
+    before: Weights | None,
+) -> Diagnosis:
+    """Add the measures of the whole network to a diagnosis of its layers."""
+    health = network_health(model, call, inputs, representations, chosen, before)
+    layers = tuple(
+        dataclasses.replace(layer, gradient_dormant_fraction=health.gradient_dormant[layer.name])
+        if layer.name in health.gradient_dormant
+        else layer
+        for layer in diagnosis.layers
+    )
+    network = {"weight_norm": weight_norm, **health.values}
+    return dataclasses.replace(diagnosis, layers=layers, network=network)
+
+
+def _try_with_network(*arguments: Any) -> Diagnosis | ValueError:
+    """Do the same, or return what about the network is not finite."""
+    try:
+        return _with_network(*arguments)
+    except ValueError as error:
+        return error.with_traceback(None)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,8 @@ from typing import Any, Self
 from torch import nn
 
 from hadamard.health.diagnosis import Diagnosis, diagnose
+from hadamard.health.network import NEED_EARLIER_WEIGHTS, Loss, Weights, choose, weights_of
+from hadamard.text import install
 
 
 class Monitor:
@@ -21,6 +24,9 @@ class Monitor:
     Call ``step`` once per training step with a batch of inputs, or with a function that returns
     one, which is called only when a diagnosis is due. Keyword arguments of ``diagnose``
     (``layers``, ``forward``, ``positions``, ...) can be passed too.
+
+    ``measures`` are those of ``diagnose``: ``gradient`` needs a ``loss(network, inputs)``, and for
+    ``update`` and ``churn`` the monitor copies the weights at the call before a diagnosis.
 
     Examples:
         >>> import torch
@@ -39,6 +45,9 @@ class Monitor:
         every: int = 1_000,
         path: str | os.PathLike[str] | None = "health.jsonl",
         tensorboard: str | os.PathLike[str] | Any = None,
+        *,
+        measures: str | Sequence[str] = (),
+        loss: Loss | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -48,6 +57,8 @@ class Monitor:
                 f"every must be a number of steps, an integer from 1 up, got {every!r}"
             )
         self.model, self.every, self.options = model, every, options
+        self.chosen = choose(measures, loss)
+        self._earlier: Weights | None = None  # at the call before a diagnosis
         self.steps = 0
         self.latest: Diagnosis | None = None
         self._writer, self._owns_writer = _tensorboard_writer(tensorboard)
@@ -66,13 +77,25 @@ class Monitor:
         ``step`` sets the step's number, for loops that have their own count (after a resume, for
         example).
         """
-        self.steps = self.steps + 1 if step is None else step
-        if self.steps % self.every:
-            return None
-        batch = inputs() if callable(inputs) else inputs
-        self.latest = diagnose(self.model, batch, **self.options)
-        self._write(self.latest)
-        return self.latest
+        previous, self.steps = self.steps, self.steps + 1 if step is None else step
+        is_due = self.steps % self.every == 0
+        if is_due:
+            batch = inputs() if callable(inputs) else inputs
+            self.latest = diagnose(self.model, batch, **self._measures(), **self.options)
+            self._write(self.latest)
+        is_next = (2 * self.steps - previous) % self.every == 0  # if calls stay as far apart
+        keep = is_next and self.chosen.needs_earlier_weights
+        self._earlier = weights_of(self.model) if keep else None
+        return self.latest if is_due else None
+
+    def _measures(self) -> dict[str, Any]:
+        """Return the chosen measures for ``diagnose``, without those that lack earlier weights."""
+        names = [
+            name
+            for name in self.chosen.measures
+            if self._earlier is not None or name not in NEED_EARLIER_WEIGHTS
+        ]
+        return {"measures": names, "loss": self.chosen.loss, "before": self._earlier}
 
     def _write(self, diagnosis: Diagnosis) -> None:
         if self._file is not None:
@@ -81,6 +104,9 @@ class Monitor:
             self._file.flush()
         if self._writer is not None:
             try:
+                for metric, value in diagnosis.network.items():
+                    if value is not None:
+                        self._writer.add_scalar(f"network/{metric}", value, self.steps)
                 for layer in diagnosis:
                     for metric, value in layer.to_dict().items():
                         if isinstance(value, int | float):
@@ -130,7 +156,5 @@ def _tensorboard_writer(target: Any) -> tuple[Any, bool]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError(
-            "TensorBoard is not installed: pip install 'hadamard-rl[report]'"
-        ) from error
+        raise ImportError(f"TensorBoard is not installed: {install('report')}") from error
     return SummaryWriter(os.fspath(target)), True

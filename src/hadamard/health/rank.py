@@ -1,9 +1,15 @@
-"""Effective rank: the number of directions that carry most of a representation."""
+"""Ranks: how many directions carry a representation, by three definitions.
+
+``effective_rank`` is the paper's (srank, Kumar et al. 2021). ``entropy_rank`` is what Roy and
+Vetterli (2007) call effective rank, and ``stable_rank`` compares two norms; neither needs a
+threshold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +46,50 @@ def effective_rank(
     return PendingRanks(matrix.unsqueeze(0), delta).results()[0]
 
 
+def stable_rank(
+    features: Tensor, *, positions: Positions = "samples", feature_dim: int | None = None
+) -> float:
+    """Return the sum of the squared singular values over the largest of them.
+
+    It is at most the rank, does not change with the scale, and hardly with small singular values.
+    An all-zero matrix has 0.
+
+    Examples:
+        >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))
+        1.5
+    """
+    return _spectrum(features, positions, feature_dim).stable_rank
+
+
+def entropy_rank(
+    features: Tensor, *, positions: Positions = "samples", feature_dim: int | None = None
+) -> float:
+    """Return exp of the entropy of the singular values as shares of their sum.
+
+    Roy and Vetterli's effective rank: n equal singular values give n, unequal ones give less. An
+    all-zero matrix has 0.
+
+    Examples:
+        >>> round(entropy_rank(torch.eye(10)), 6)
+        10.0
+        >>> round(entropy_rank(torch.diag(torch.tensor([3.0, 1.0]))), 4)  # shares 3/4 and 1/4
+        1.7548
+    """
+    return _spectrum(features, positions, feature_dim).entropy_rank
+
+
+class Spectrum(NamedTuple):
+    """What a matrix's singular values say without a threshold."""
+
+    stable_rank: float
+    entropy_rank: float
+
+
+def _spectrum(features: Tensor, positions: Positions, feature_dim: int | None) -> Spectrum:
+    matrix = as_samples(features, positions, feature_dim, label="features")
+    return PendingRanks(matrix.unsqueeze(0), 0.01).spectra()[0]
+
+
 class PendingRanks:
     """The effective ranks of checked matrices (networks, samples, neurons), still being computed.
 
@@ -61,10 +111,9 @@ class PendingRanks:
         self._eigenvalues = _pending_eigenvalues(torch.cat([_gram(*part) for part in parts]))
 
     def results(self) -> list[int]:
-        """Return the ranks; an SVD decides those that rounding could change."""
-        eigenvalues = self._eigenvalues()
-        scale = self._scale.to(eigenvalues.device)
-        values = eigenvalues.clamp(min=0).sqrt().flip(1) * scale[:, None]
+        """Return the effective ranks; an SVD decides those that rounding could change."""
+        singular = self._singular_values()
+        values = singular * self._scale.to(singular.device)[:, None]
         mass, target = values.cumsum(1), (1 - self.delta) * values.sum(1, keepdim=True)
         undecided = ((mass - target).abs() <= _GRAM_ERROR * target) & (target > 0)
         ranks = torch.where(undecided.any(1), 0, _count(mass, target)).tolist()
@@ -72,6 +121,20 @@ class PendingRanks:
             rank or _rank_by_svd(matrix, self.delta)
             for rank, matrix in zip(ranks, self.matrices, strict=True)
         ]
+
+    def spectra(self) -> list[Spectrum]:
+        """Return the ranks that need no threshold."""
+        values = self._singular_values()
+        shares = values / values.sum(1, keepdim=True).clamp_min(1e-300)
+        entropy = -torch.xlogy(shares, shares).sum(1)
+        squares = values.square()
+        stable = squares.sum(1) / squares[:, 0].clamp_min(1e-300)
+        ranks = torch.stack([stable, torch.where(squares[:, 0] > 0, entropy.exp(), 0)], 1)
+        return [Spectrum(*pair) for pair in ranks.tolist()]
+
+    def _singular_values(self) -> Tensor:
+        """Return the singular values of the scaled matrices, largest first."""
+        return self._eigenvalues().clamp(min=0).sqrt().flip(1)
 
 
 def _gram(matrices: Tensor, scale: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torch import nn
@@ -51,6 +51,16 @@ def is_activation(module: nn.Module) -> bool:
     return type(module).__module__ == nn.ReLU.__module__ and not isinstance(module, NOT_HIDDEN)
 
 
+def measured_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules by name, without those inside a module whose ``measured`` is False."""
+    left_out: list[str] = []
+    for name, module in model.named_modules():
+        if getattr(module, "measured", True) is False:
+            left_out.append(f"{name}.")
+        elif not any(name.startswith(outer) for outer in left_out):
+            yield name, module
+
+
 def choose_modules(
     model: nn.Module, layers: LayerChoice | None
 ) -> tuple[dict[str, nn.Module], bool]:
@@ -61,7 +71,7 @@ def choose_modules(
         if marked:
             return marked, False
         activations: dict[str, nn.Module] = {}
-        for name, module in model.named_modules():
+        for name, module in measured_modules(model):
             is_inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
             if is_activation(module) and not is_inside:
                 activations[name] = module

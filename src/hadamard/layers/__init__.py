@@ -7,8 +7,11 @@ plugin's module with this function is one, too.
 Examples:
     >>> print("\\n".join(variants()))
     crelu
+    fourier
+    glu
     hadamard
     hadamard2
+    hadamax
     layernorm
     plain
     widened

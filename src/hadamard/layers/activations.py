@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from hadamard.layers.rational import Rational
 from hadamard.text import unknown
 
 ActivationLike = str | Callable[[Tensor], Tensor] | type[nn.Module] | nn.Module
@@ -20,6 +21,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "softplus": nn.Softplus,
     "mish": nn.Mish,
+    "rational": Rational,
     "identity": nn.Identity,
 }
 _NAMES = {cls: name for name, cls in ACTIVATIONS.items()}
@@ -78,10 +80,10 @@ def make_activation(activation: ActivationLike) -> nn.Module:
 def activation_name(module: nn.Module) -> str | None:
     """Return the name of a standard activation with default settings, None for any other module.
 
-    ``ELU(alpha=0.5)``, for example, has no name.
+    ``ELU(alpha=0.5)``, for example, has no name, nor has an activation with parameters.
     """
     name = _NAMES.get(type(module))
-    if name is None:
+    if name is None or any(True for _ in module.parameters()):
         return None
     settings = _DEFAULT_SETTINGS.get(name, ())
     return name if all(getattr(module, key) == value for key, value in settings) else None

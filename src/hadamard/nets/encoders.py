@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,16 @@ from hadamard.layers import Conv2dBranch, LinearBranch
 from hadamard.nets.hidden import Hidden, Init
 
 # These variants go into this many of the last layers, whatever --net.where says: 2HR is HR in the
-# last two layers, and the widened control widens the last layer alone.
-_LAST = {"hadamard2": ("hadamard", 2), "widened": ("widened", 1)}
+# last two layers, the widened control widens the last layer alone, and Hadamax is all of them.
+_LAST = {"hadamard2": ("hadamard", 2), "widened": ("widened", 1), "hadamax": ("hadamax", 100)}
+
+
+@runtime_checkable
+class HasOwnSize(Protocol):
+    """A layer whose output has another size than that of an unpadded convolution."""
+
+    def size_after(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the height and width of the output for those of the input."""
 
 
 class Encoder(nn.Module):
@@ -37,7 +46,7 @@ class Encoder(nn.Module):
         self.flatten_before, self.scale = flatten_before, scale
         self.dtype = torch.float32
         for layer, reader in itertools.pairwise(hidden):
-            layer.readers.append(reader.affine)
+            layer.readers.extend(reader.affines)
 
     @property
     def outputs(self) -> int:
@@ -108,11 +117,6 @@ def _hidden_layers(
             for extent in size:
                 features *= extent
             size = ()
-        else:
-            kernel, stride = recipe.kernel_size, recipe.stride
-            assert isinstance(kernel, int)
-            assert isinstance(stride, int)
-            size = tuple((extent - kernel) // stride + 1 for extent in size)
         norm = net.norm if net.norm != "none" and remaining <= normed else None
         if norm == "layer_map" and isinstance(recipe, LinearBranch):
             norm = "layer"  # for a vector the two are the same
@@ -124,4 +128,16 @@ def _hidden_layers(
             )
         )
         features = hidden[-1].outputs
+        if isinstance(recipe, Conv2dBranch):
+            size = _size_after(hidden[-1].layer, recipe, size)
     return hidden
+
+
+def _size_after(layer: nn.Module, recipe: Conv2dBranch, size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the height and width of what a convolution outputs."""
+    if isinstance(layer, HasOwnSize):
+        return layer.size_after(size)
+    kernel, stride = recipe.kernel_size, recipe.stride
+    assert isinstance(kernel, int)
+    assert isinstance(stride, int)
+    return tuple((extent - kernel) // stride + 1 for extent in size)

@@ -10,7 +10,7 @@ from hadamard.core.types import EnvSpec
 from hadamard.learning.normalize import LARGEST, ObservationNormalizer
 from hadamard.learning.policies import CategoricalPolicy, GaussianPolicy, Policy
 from hadamard.nets.encoders import Encoder, make_encoder
-from hadamard.nets.hidden import Init, initialize
+from hadamard.nets.hidden import Head, Init
 
 
 class QNetwork(nn.Module):
@@ -19,8 +19,8 @@ class QNetwork(nn.Module):
     def __init__(self, env: EnvSpec, net: NetSpec, init: Init = "default") -> None:
         super().__init__()
         self.encoder: Encoder = make_encoder(env, net, init)
-        self.values = nn.Linear(self.encoder.outputs, env.num_actions)
-        initialize(self.values, init, gain=1.0)
+        self.values = Head(self.encoder.outputs, env.num_actions)
+        self.values.initialize(init)
         self.encoder.layers[-1].readers.append(self.values)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -51,11 +51,11 @@ class ActorCritic(nn.Module):
         self.value_encoder: Encoder | None = None if shared else make_encoder(env, net, init)
         self.encoder: Encoder = make_encoder(env, net, init)
         self.policy: type[Policy] = GaussianPolicy if env.continuous else CategoricalPolicy
-        self.logits = nn.Linear(self.encoder.outputs, env.action_size or env.num_actions)
+        self.logits = Head(self.encoder.outputs, env.action_size or env.num_actions)
         """Logits of discrete actions, or the means of continuous ones."""
-        self.value = nn.Linear(self.encoder.outputs, 1)
-        initialize(self.logits, init, gain=0.01)
-        initialize(self.value, init, gain=1.0)
+        self.value = Head(self.encoder.outputs, 1)
+        self.logits.initialize(init, gain=0.01)
+        self.value.initialize(init)
         self.encoder.layers[-1].readers.append(self.logits)
         (self.value_encoder or self.encoder).layers[-1].readers.append(self.value)
         if env.continuous:

@@ -49,13 +49,42 @@ class Hidden(nn.Module):
 
     @property
     def affine(self) -> nn.Module:
-        """The affine map whose rows are this layer's incoming weights, those of all branches."""
-        return next(m for m in self.layer.modules() if isinstance(m, nn.Linear | nn.Conv2d))
+        """The affine map whose rows are this layer's incoming weights, or the first of several."""
+        return self.affines[0]
+
+    @property
+    def affines(self) -> list[nn.Module]:
+        """The affine maps whose rows are incoming weights: one for all branches, or one each."""
+        return [m for m in self.layer.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+
+    def drawn(self) -> dict[str, Tensor]:
+        """Return new random values of the parameters, by name."""
+        return {f"layer.{name}": p.detach() for name, p in self.draw().named_parameters()}
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer."""
         out: Tensor = self.layer(x)
         return out
+
+
+class Head(nn.Linear):
+    """An output layer, which can be drawn anew."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.init: Init = "default"
+        self.gain = 1.0
+
+    def initialize(self, init: Init, gain: float = 1.0) -> None:
+        """Draw the weights as ``initialize`` does, now and whenever they are drawn anew."""
+        self.init, self.gain = init, gain
+        initialize(self, init, gain)
+
+    def drawn(self) -> dict[str, Tensor]:
+        """Return new random values of the parameters, by name."""
+        other = Head(self.in_features, self.out_features)
+        other.initialize(self.init, self.gain)
+        return {name: parameter.detach() for name, parameter in other.named_parameters()}
 
 
 class Representation(nn.Module):

@@ -76,6 +76,11 @@ class StateEncoder(nn.Module):
             )
         self.image = len(env.obs_shape) == 3
         inner = CHANNELS if self.image else width
+        if net.layer == "hadamax":
+            raise ValueError(
+                "--net.layer hadamax: mrq's encoder has convolutions of its own, with strides that "
+                "are not pooled; choose hadamard, or train dqn, ppo or pqn"
+            )
         if net.layer == "widened":
             inner = matched_inner_width(env, net, inner)
         plan = state_plan(env, net, inner)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from hadamard import envs
+from hadamard import envs, plasticity
+from hadamard.compute.jit import also_changes
 from hadamard.core import discover, machine, remedies
 from hadamard.core.config import RunSpec
 from hadamard.core.random import child_seed
-from hadamard.core.types import ActsWithGreedy, AfterUpdate, Agent, Envs
+from hadamard.core.types import ActsWithGreedy, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
+from hadamard.plasticity import Remedies
 from hadamard.text import joined
-from hadamard.training import emulators, filming, memory
+from hadamard.training import emulators, filming, health_stream, memory
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -30,6 +32,7 @@ class Setup:
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
         spec.check()
+        health_stream.chosen(spec.train)
         self.algorithm, self.spec = algorithm, spec
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)
@@ -95,29 +98,18 @@ class Setup:
             groups=groups,
         )
 
-    def _remedies(self) -> AfterUpdate | None:
-        """Return what the run's remedies do after every update, one remedy after the other."""
+    def _remedies(self) -> Remedies | None:
+        """Return the run's remedies, which act on the agent from now on."""
         spec, agent = self.spec, self.agent
         configs = remedies.configs(spec.remedy, spec.remedies)
         if not configs:
             return None
-        if agent.optimizer is None:
-            raise ValueError(
-                f"--remedy {spec.remedy} does not work with {self.algorithm}, which allows no "
-                "other changes to its weights: leave --remedy out, or choose another algorithm"
-            )
-        functions = [
-            discover.find(discover.REMEDIES, name, "remedy").build(
-                agent.network, agent.optimizer, config, spec.seed
-            )
-            for name, config in configs.items()
-        ]
-
-        def apply(updates: int, obs: Tensor) -> None:
-            for remedy in functions:
-                remedy(updates, obs)
-
-        return apply
+        assert agent.optimizer is not None
+        built = plasticity.build(agent.network, agent.optimizer, configs, spec.seed)
+        if built.tensors:
+            agent.parts["remedies"] = built
+            also_changes(agent, built.tensors)
+        return built
 
     def _joined_greedy_call(self) -> ActsWithGreedy | None:
         """Return the agent if it should choose greedy and exploring actions in one call."""
@@ -136,6 +128,15 @@ class Setup:
                 "actions in one call: leave the option out"
             )
         return None
+
+    def title(self, path: Path) -> str:
+        """Return what the progress display says of a run in a folder."""
+        spec, net = self.spec, self.spec.net
+        device = f"{self.device}{' with emulators' if spec.train.emulators == 'gpu' else ''}"
+        return (
+            f"{self.algorithm} on {spec.env}: {net.layer}, {net.activation}, "
+            f"seed {spec.seed}, {device} -> {path}"
+        )
 
     def close(self) -> None:
         """Close all environments."""
@@ -162,4 +163,13 @@ def make_agent(
             f"{joined(suitable, 'or')} on it, or choose another --env"
         )
     agent: Agent = module.build(env, spec, device)
+    if spec.remedy != "none" and agent.optimizer is None:
+        raise ValueError(
+            f"--remedy {spec.remedy} does not work with {algorithm}, which allows no other "
+            "changes to its weights: leave --remedy out, or choose another algorithm"
+        )
+    for name in remedies.chosen(spec.remedy):
+        if hasattr(remedy := discover.find(discover.REMEDIES, name, "remedy"), "prepare"):
+            for network in {agent.network, getattr(agent, "target", agent.network)}:
+                remedy.prepare(network)
     return agent

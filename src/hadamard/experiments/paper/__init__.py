@@ -5,8 +5,8 @@ compares), tasks, seeds and a budget. `jobs` returns its runs at one of the scal
 is named after the run's settings, not after the experiment: Figure 1 and Table 2 reuse the runs
 of other experiments.
 
-The classes are in `model`, the experiments in `entries`, their tasks in `tasks` and their sizes in
-`scales`. Nothing here imports torch before `jobs` is called.
+The classes are in `model`, the experiments in `entries`, those of our own in `studies`, their tasks
+in `tasks` and their sizes in `scales`. Nothing here imports torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from hadamard.experiments.paper.model import (
     Stated,
 )
 from hadamard.experiments.paper.scales import SCALES, shortened
+from hadamard.experiments.paper.studies import STUDIES
 from hadamard.experiments.paper.tasks import ATARI_8, ATARI_51, HUMANOID_14, MINATAR_5
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "HUMANOID_14",
     "MINATAR_5",
     "SCALES",
+    "STUDIES",
     "WITHOUT_RUNS",
     "Arm",
     "Claim",
@@ -60,23 +62,23 @@ __all__ = [
 
 def find(name: str) -> Experiment:
     """Return an experiment by its name; the error for an unknown one suggests similar names."""
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    near = difflib.get_close_matches(name.lower(), EXPERIMENTS, n=3, cutoff=0.5)
+    known = {**EXPERIMENTS, **STUDIES}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise ValueError(
-        f"unknown experiment {name!r}{hint} There are: {', '.join(EXPERIMENTS)} "
+        f"unknown experiment {name!r}{hint} There are: {', '.join(known)} "
         "(`hadamard reproduce --list` says what each shows)"
     )
 
 
 def listing() -> str:
     """Return one line for each experiment: name, place in the paper, what it shows."""
-    name = max(map(len, EXPERIMENTS))
-    place = max(len(experiment.place) for experiment in EXPERIMENTS.values())
-    return "\n".join(
-        f"{e.name:<{name}}  {e.place:<{place}}  {e.shows}" for e in EXPERIMENTS.values()
-    )
+    experiments = [*EXPERIMENTS.values(), *STUDIES.values()]
+    name = max(len(experiment.name) for experiment in experiments)
+    place = max(len(experiment.place) for experiment in experiments)
+    return "\n".join(f"{e.name:<{name}}  {e.place:<{place}}  {e.shows}" for e in experiments)
 
 
 def jobs(

@@ -150,6 +150,10 @@ class Experiment:
     """Methods whose curves the paper took from other work; drawn if supplied with --curves."""
     note: str = ""
     """What the paper leaves open, and the choice made here."""
+    ours: bool = False
+    """Whether it is no experiment of the paper but one of our own."""
+    relearns: bool = False
+    """Whether the networks of its runs' checkpoints are fine-tuned on new targets afterwards."""
 
     def panels_at(
         self, scale: str, share: float = 1.0, until: int | None = None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hadamard import __version__
 from hadamard.core.files import write_atomically
@@ -24,6 +24,9 @@ from hadamard.report.statistics.claims import JudgedClaim, judge_claims
 from hadamard.report.statistics.judgement import Verdict
 from hadamard.report.statistics.panel import PanelRuns
 from hadamard.text import count_range, counted, steps_words
+
+if TYPE_CHECKING:
+    from hadamard.experiments.paper import Experiment
 
 _STYLE = """
 .claims td:nth-child(2), .claims td:last-child, .claims th:nth-child(2), .claims th:last-child,
@@ -88,7 +91,7 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     files += ["curves.csv"] if composed.charts else []
     body = [
         f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
-        f"<p>In the paper: {escape(experiment.shows)}.</p>",
+        f"<p>{_opening(experiment)}</p>",
         f"<figure>{figure_html}<figcaption>{escape(composed.caption)}</figcaption></figure>",
         '<p class="files">' + "".join(f'<a href="{file}">{file}</a>' for file in files) + "</p>",
     ]
@@ -110,7 +113,8 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     if not is_table:
         body += tables_html
     body.append(f"<h2>What was run</h2>{_what_was_run(drawing)}")
-    body.append(f"<h2>What the paper leaves open</h2><p>{escape(experiment.note)}</p>")
+    choices = "What was chosen" if experiment.ours else "What the paper leaves open"
+    body.append(f"<h2>{choices}</h2><p>{escape(experiment.note)}</p>")
     lines = "\n".join(commands)
     body.append(f"<h2>The commands</h2><pre>{escape(lines)}</pre>")
     title = f"{experiment.place}, from our runs"
@@ -122,6 +126,13 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
         Counter(claim.verdict for claim in judged),
         any(data.tasks for data in drawing.panels.values()),
     )
+
+
+def _opening(experiment: Experiment) -> str:
+    """Return the first sentence of a page."""
+    if experiment.ours:
+        return f"Beyond the paper: {escape(experiment.shows)}"
+    return f"In the paper: {escape(experiment.shows)}."
 
 
 def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:

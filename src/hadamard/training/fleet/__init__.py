@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from hadamard import envs
-from hadamard.core import discover, machine
+from hadamard.core import discover, machine, remedies
 from hadamard.core.config import RunSpec, flattened, to_dict
 from hadamard.core.types import EnvSpec
 from hadamard.training import emulators
@@ -185,4 +185,12 @@ def _shape(algorithm: str, spec: RunSpec[Any]) -> str:
     settings = {name: value for name, value in settings.items() if name not in own}
     if spec.train.emulators == "gpu":  # one batch plays several games, if they have as many actions
         settings["env"] = env_spec(spec.env).num_actions
-    return repr((algorithm, sorted(settings.items())))
+    return repr((algorithm, sorted(settings.items()), _structural(spec.remedy)))
+
+
+def _structural(remedy: str) -> list[str]:
+    """Return the remedies that change a network's structure, which all runs of a fleet share."""
+    modules = {
+        name: discover.find(discover.REMEDIES, name, "remedy") for name in remedies.chosen(remedy)
+    }
+    return [name for name, module in modules.items() if hasattr(module, "prepare")]

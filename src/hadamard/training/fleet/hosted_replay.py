@@ -18,6 +18,7 @@ from hadamard.core.random import child_seed
 from hadamard.core.types import Metrics, Step
 from hadamard.learning.replay.stacked import DRAWS, Drawn, StackedReplay
 from hadamard.training.fleet.playing import send
+from hadamard.training.fleet.stacked_remedies import FleetRemedies
 
 _CHOICE, _SAMPLE = 1, 2
 """Purposes of random numbers, see ``child_seed``."""
@@ -46,7 +47,7 @@ class HostedReplay:
         self._rates = torch.tensor(
             [agent.config.learning_rate for agent in agents], dtype=torch.float64, device=device
         )
-        self._remedies = any(agent.after_update is not None for agent in agents)
+        self._remedies = FleetRemedies(agents, self.stack)
         lanes = agents[0].choice_draws
         self._choice_seed = torch.tensor([[child_seed(s, _CHOICE)] for s in seeds], device=device)
         self._choice = torch.zeros(count, TABLE, config.num_envs, lanes, device=device)
@@ -62,8 +63,11 @@ class HostedReplay:
         self._act: Callable[..., Metrics] = jit(
             compiled(self._chosen), device, [], train.capture, reuse_output=True
         )
-        changed = self.optimizer.tensors
-        self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
+        changed = [*self.optimizer.tensors, *self._remedies.tensors]
+        learn, self._parts = compiled(self._learn), (self._loss_gradients, self._step)
+        if self._remedies.in_update:  # they act between two compiled parts
+            learn, self._parts = self._learn, (compiled(self._parts[0]), compiled(self._parts[1]))
+        self._update = jit(learn, device, changed, train.capture, reuse_output=True)
 
     def act(self, obs: Tensor, step: NDArray[np.int64]) -> Tensor:
         """Act epsilon-greedily in runs whose steps differ by less than the length of a table."""
@@ -131,11 +135,9 @@ class HostedReplay:
         metrics = self._update(frames, *values)
         self.metrics = metrics
         self.updates += 1
-        if self._remedies:
+        if self._remedies.after_updates:
             obs, _ = self.replay.observations(frames)
-            for index, agent in enumerate(self.agents):
-                if agent.after_update is not None:
-                    agent.after_update(self.updates, obs[index])
+            self._remedies(self.updates, obs)
 
     @torch.no_grad()
     def _chosen(self, obs: Tensor, places: Tensor) -> Metrics:
@@ -146,11 +148,23 @@ class HostedReplay:
         return {"action": self._choose(obs, draws, exploration)["action"]}
 
     def _learn(self, frames: Tensor, action: Tensor, reward: Tensor, terminated: Tensor) -> Metrics:
+        gradients, step = self._parts
+        gradient, output = gradients(frames, action, reward, terminated)
+        self._remedies.change_gradient(gradient)
+        step(gradient)
+        self._remedies.change_weights(self._rates)
+        return output
+
+    def _loss_gradients(
+        self, frames: Tensor, action: Tensor, reward: Tensor, terminated: Tensor
+    ) -> tuple[Tensor, Metrics]:
         obs, next_obs = self.replay.observations(frames)
         gradient, loss, value = self._gradient(obs, action, reward, terminated, next_obs)
-        with torch.no_grad():
-            self.optimizer.step(gradient, self._rates)
-        return {"loss": loss, "value": value}
+        return gradient, {"loss": loss, "value": value}
+
+    @torch.no_grad()
+    def _step(self, gradient: Tensor) -> None:
+        self.optimizer.step(gradient, self._rates)
 
     @torch.no_grad()
     def _copy_to_target(self) -> None:

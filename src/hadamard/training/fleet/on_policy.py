@@ -25,6 +25,7 @@ from hadamard.envs.atari_on_device import StackedEmulators
 from hadamard.envs.tensor_games import StackedGames
 from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.playing import Pending, Player, send
+from hadamard.training.fleet.stacked_remedies import FleetRemedies
 
 _ORDER = 5
 """Purpose of random numbers, see ``child_seed``."""
@@ -55,7 +56,7 @@ class OnPolicy:
         self._gradient = self.stack.gradient("_loss")
         self._order_seed = torch.tensor([child_seed(s, _ORDER) for s in seeds], device=device)
         self._members = torch.arange(count, device=device).unsqueeze(1)
-        self._remedies = any(agent.after_update is not None for agent in agents)
+        self._remedies = FleetRemedies(agents, self.stack)
         self._position = torch.zeros(1, dtype=torch.int64, device=device)
         """Of the update in the block."""
         self._rates = torch.zeros(count, self._updates, dtype=torch.float64, device=device)
@@ -73,8 +74,11 @@ class OnPolicy:
         self.player.stores_with(self._store, [self._final_obs, *self.rollout.values()])
         self._finish = jit(self._finish_rollout, device, [], train.capture, reuse_output=True)
         compiled = compiler(train.compile, device)
-        changed = [*self.optimizer.tensors, self._position]
-        self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
+        changed = [*self.optimizer.tensors, self._position, *self._remedies.tensors]
+        learn, self._parts = compiled(self._learn), (self._loss_gradients, self._step)
+        if self._remedies.in_update:  # they act between two compiled parts
+            learn, self._parts = self._learn, (compiled(self._parts[0]), compiled(self._parts[1]))
+        self._update = jit(learn, device, changed, train.capture, reuse_output=True)
 
     @torch.no_grad()
     def _empty_rollout(self, obs: Tensor) -> dict[str, Tensor]:
@@ -122,10 +126,8 @@ class OnPolicy:
         self._position.zero_()
         for update in range(1, self._updates + 1):
             output = self._update()
-            if self._remedies:
-                for index, agent in enumerate(self.agents):
-                    if agent.after_update is not None:
-                        agent.after_update(updates + update, output["obs"][index])
+            if self._remedies.after_updates:
+                self._remedies(updates + update, output["obs"])
         self.metrics: Metrics = {name: output[name] for name in output if name != "obs"}
         return ends, self._updates
 
@@ -162,6 +164,15 @@ class OnPolicy:
 
     def _learn(self) -> Metrics:
         """Make one update of every run."""
+        gradients, step = self._parts
+        gradient, rates, output = gradients()
+        self._remedies.change_gradient(gradient)
+        step(gradient, rates)
+        self._remedies.change_weights(rates)
+        return output
+
+    def _loss_gradients(self) -> tuple[Tensor, Tensor, Metrics]:
+        """Return the gradients of all runs, their learning rates and the measurements."""
         index = self._order.index_select(1, self._position).squeeze(1)
         rates = self._rates.index_select(1, self._position).squeeze(1)
         names = self.agents[0].learns_from
@@ -169,8 +180,12 @@ class OnPolicy:
         gradient, loss, metrics = self._gradient(*batch)
         with torch.no_grad():
             gradient, norm = clipped(gradient, self.config.max_grad_norm)
-            self.optimizer.step(gradient, rates)
-            self._position += 1
         named = metrics if isinstance(metrics, dict) else {"value": metrics}
         output = {"loss": loss, **named, "gradient_norm": norm}
-        return output | ({"obs": batch[0]} if self._remedies else {})
+        obs = {"obs": batch[0]} if self._remedies.after_updates else {}
+        return gradient, rates, output | obs
+
+    @torch.no_grad()
+    def _step(self, gradient: Tensor, rates: Tensor) -> None:
+        self.optimizer.step(gradient, rates)
+        self._position += 1

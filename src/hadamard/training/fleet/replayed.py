@@ -26,6 +26,7 @@ from hadamard.learning.replay.bits import StackedBitReplay
 from hadamard.learning.replay.packing import Batch
 from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.playing import Pending, Player
+from hadamard.training.fleet.stacked_remedies import FleetRemedies
 
 BLOCK = 1_000
 """Steps of a run in a block; fewer, if they are no whole number of steps of all environments."""
@@ -56,7 +57,7 @@ class Replayed:
         self._rates = torch.tensor(
             [agent.config.learning_rate for agent in agents], dtype=torch.float64, device=device
         )
-        self._remedies = any(agent.after_update is not None for agent in agents)
+        self._remedies = FleetRemedies(agents, self.stack)
         self._position = torch.zeros(1, dtype=torch.int64, device=device)
         """Of the update in the block."""
         updates = self.block // config.update_period + 1
@@ -66,9 +67,12 @@ class Replayed:
         """The observations of the block, for diagnoses."""
         # What else the replay holds may change in warm-up calls: the first steps write there again.
         self.player.stores_with(self._store, [self.replay.written])
-        changed = [*self.optimizer.tensors, self._position]
+        changed = [*self.optimizer.tensors, self._position, *self._remedies.tensors]
         compiled = compiler(train.compile, device)
-        self._update = jit(compiled(self._learn), device, changed, train.capture, reuse_output=True)
+        learn, self._parts = compiled(self._learn), (self._loss_gradients, self._step)
+        if self._remedies.in_update:  # they act between two compiled parts
+            learn, self._parts = self._learn, (compiled(self._parts[0]), compiled(self._parts[1]))
+        self._update = jit(learn, device, changed, train.capture, reuse_output=True)
         self.metrics: Metrics = {}
         """Of the newest update."""
 
@@ -98,10 +102,8 @@ class Replayed:
             while updates < agent.updates_due(step):
                 output = self._update()
                 updates += 1
-                if self._remedies:
-                    for index, member in enumerate(self.agents):
-                        if member.after_update is not None:
-                            member.after_update(updates, output["obs"][index])
+                if self._remedies.after_updates:
+                    self._remedies(updates, output["obs"])
             if agent.target_due(previous, step):
                 self._copy_to_target()
         if output is not None:
@@ -128,9 +130,21 @@ class Replayed:
 
     def _learn(self) -> Metrics:
         """Make one update of every run."""
+        gradients, step = self._parts
+        gradient, output = gradients()
+        self._remedies.change_gradient(gradient)
+        step(gradient)
+        self._remedies.change_weights(self._rates)
+        return output
+
+    def _loss_gradients(self) -> tuple[Tensor, Metrics]:
+        """Return the gradients of all runs and the measurements."""
         batch = self.replay.sample(self._draws.index_select(1, self._position).squeeze(1))
         gradient, loss, value = self._gradient(*batch)
-        with torch.no_grad():
-            self.optimizer.step(gradient, self._rates)
-            self._position += 1
-        return {"loss": loss, "value": value} | ({"obs": batch.obs} if self._remedies else {})
+        obs = {"obs": batch.obs} if self._remedies.after_updates else {}
+        return gradient, {"loss": loss, "value": value} | obs
+
+    @torch.no_grad()
+    def _step(self, gradient: Tensor) -> None:
+        self.optimizer.step(gradient, self._rates)
+        self._position += 1
