@@ -7,7 +7,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo smoke evidence test coverage lint format bench docs clean help
+.PHONY: demo smoke evidence test coverage lint format bench docs release clean help
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -34,8 +34,8 @@ demo: $(VENV)/.dev ## Train tanh and tanh + HR agents on MinAtar and write the p
 smoke: $(VENV)/.dev ## Make every figure and table of the paper at smoke scale (about 5 minutes on 2 cores)
 	@$(BIN)/hadamard reproduce all --scale smoke
 
-evidence: $(VENV)/.dev ## Draw every figure of the documentation's evidence from results/
-	@$(BIN)/hadamard reproduce fig-pqn fig-pqn-games fig-crelu-redo --scale minatar-full --draw --folder results --output docs/evidence/minatar-full
+evidence: $(VENV)/.dev ## Write docs/evidence.md and its figures from the packed runs in results/
+	@$(BIN)/python docs/write_evidence.py
 
 test: $(VENV)/.dev ## Run all tests, the README's snippets and the docstrings' examples included
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
@@ -60,6 +60,9 @@ bench: $(VENV)/.dev ## Measure the layer, the diagnosis and training on this mac
 docs: $(VENV)/.docs ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
+
+release: ## Build wheel and sdist, check them, and run the quickstart with the wheel alone
+	@PYTHON=$(PYTHON) .ci/release
 
 clean: ## Remove the environment and everything built
 	@rm -rf $(VENV) site demo_output example_output dist .mypy_cache .ruff_cache .pytest_cache .coverage

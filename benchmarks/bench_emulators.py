@@ -1,11 +1,12 @@
-"""Atari's emulators alone with random actions: ours, in one process and in several, and ale-py's.
+"""Atari's emulators alone with random actions: on a GPU, in processes of the CPU, and ale-py's.
 
     python benchmarks/bench_emulators.py                       # 128 games of Breakout
     python benchmarks/bench_emulators.py --game Seaquest --num-envs 8 --device cuda
 
 All take turns in one run, and the middle of the turns is reported, as steps per second (a step is
 four frames) and as a share of ale-py's vector environment (its own threads, same preprocessing,
-no forced actions after a lost life, and games that cannot be saved). Two groups play at once.
+no forced actions after a lost life, and games that cannot be saved). Two groups play at once. With
+a GPU its emulators are measured, too: steps with stacked observations, queued without waiting.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import torch
 
 from candidates import Alone
 from hadamard.core.cores import usable_cores
-from hadamard.envs import atari
+from hadamard.envs import atari, emulator_trouble
+from hadamard.envs.atari2600.batch import Batch, settings_of
+from hadamard.envs.atari2600.roms import minimal_actions
+from hadamard.envs.common import environment_seeds
 from timing import machine
 
 
@@ -49,6 +53,36 @@ class Vector:
     def close(self) -> None:
         """Stop its threads."""
         self.envs.close()
+
+
+class OnGpu:
+    """The emulators of the GPU."""
+
+    def __init__(self, game: str, count: int, atari_reset: str) -> None:
+        device, name = torch.device("cuda"), atari.rom(game)
+        self.batch = Batch([name] * count, settings_of(atari_reset, training=True), device)
+        self.refill = atari_reset == "cleanrl"
+        self.batch.begin(environment_seeds(0, count))
+        self.batch.fill_stacks()
+        num_actions = len(minimal_actions(name))
+        self.actions = torch.randint(num_actions, (64, count), device=device)
+        for action in self.actions:  # games at different places
+            self.step(action)
+
+    def step(self, action: torch.Tensor) -> None:
+        """Queue one step."""
+        self.batch.play(action)
+        self.batch.advance_stacks(self.batch.outcome(), refill_after_life=self.refill)
+
+    def rate(self, seconds: float) -> float:
+        """Return steps per second."""
+        steps, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            for action in self.actions[:16]:
+                self.step(action)
+            torch.cuda.synchronize()
+            steps += 16
+        return steps * self.batch.count / (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -80,6 +114,10 @@ def main() -> None:
         peer = "ale-py's vector environment"
         ways[peer] = stack.enter_context(closing(Vector(game, count))).rate
         add("in one process", 0, 1)
+        if emulator_trouble(f"atari/{game}", torch.device("cuda")) is None:
+            began = time.perf_counter()
+            ways["on the GPU"] = OnGpu(game, count, reset).rate
+            print(f"on the GPU: ready in {time.perf_counter() - began:.1f} s", flush=True)
         for workers in worker_counts:
             add(f"{workers} workers", workers, 1)
             if workers > 1:

@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +32,9 @@ CASES = (
     "dqn:tanh + HR:128",
     "ppo:ReLU:32",
 )
+
+PEER_STEPS = 24_000_000
+"""Of all seeds of purejaxql together: ten seconds and more of training."""
 
 
 class Case(NamedTuple):
@@ -63,7 +66,7 @@ def work(case: Case, env: str, seconds: float, device: str, pipe: Connection) ->
             timed: TimedFleet | TimedTraining = TimedFleet(*setting, case.runs, device, folder)
         else:
             timed = variant_training(*setting, device, folder / "run", {"train.fleet": "off"})
-        with closing(timed):
+        with closing(timed), suppress(EOFError):  # the main process has ended
             pipe.send(timed.setup_seconds)
             pipe.recv()
             pipe.send(timed.measure(seconds))
@@ -77,6 +80,7 @@ class Peer:
         game = env.partition("/")[2].replace("_", " ").title().replace(" ", "")
         script = Path(__file__).with_name("purejaxql.py")
         words = [sys.executable, script, checkout, "--seeds", seeds, "--game", game, "--wait"]
+        words += ["--steps", PEER_STEPS // seeds]
         self.process = subprocess.Popen(
             list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -104,7 +108,8 @@ class Worker:
         self.pipe, theirs = multiprocessing.Pipe()
         arguments = case, env, seconds, device, theirs
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=work, args=arguments, daemon=True)
+        # Not a daemon, which could not start the processes that play Atari.
+        self.process = context.Process(target=work, args=arguments)
         self.process.start()
         theirs.close()
 
@@ -117,7 +122,7 @@ class Worker:
 
 
 def main() -> None:
-    """Measure all cases and print the table."""
+    """Set all cases up, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="minatar/breakout")
     parser.add_argument("--seconds", type=float, default=4.0)
@@ -137,6 +142,16 @@ def main() -> None:
         for case in cases
         if options.purejaxql and (case.algorithm, case.variant) == ("pqn", "ReLU")
     }
+    with ExitStack() as pipes:  # a worker ends when its pipe is closed
+        for worker in (worker for workers in groups.values() for worker in workers):
+            pipes.enter_context(closing(worker.pipe))
+        print_table(options, groups, peers)
+
+
+def print_table(
+    options: argparse.Namespace, groups: dict[Case, list[Worker]], peers: dict[Case, Peer]
+) -> None:
+    """Measure one after the other, and print a row for each."""
     setups = {case: [w.receive() for w in workers] for case, workers in groups.items()}
     peer_setups = {case: peer.number_after("READY") for case, peer in peers.items()}
     print(f"{options.env}, {machine()}, seeds from 0")

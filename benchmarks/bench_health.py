@@ -3,9 +3,11 @@
 KDE dormancy of 512 neurons x 2,048 samples against a loop over scipy.stats.gaussian_kde on the
 same grid (8 points per bandwidth over each neuron's range), and effective rank against
 numpy.linalg.svd. Then many networks of one shape diagnosed one by one and together: those of
-MinAtar with 128 neurons and 2,048 observations, and small ones, where calls cost most.
+MinAtar with 128 neurons and 2,048 observations, and small ones, where calls cost most. Last, what
+the measures of a diagnosis cost as a share of training at the default interval, 100,000 steps: of
+PQN on MinAtar, alone, and with --runs N as a fleet.
 
-    python benchmarks/bench_health.py [--device cpu|cuda] [--networks N] [--json FILE]
+    python benchmarks/bench_health.py [--device cpu|cuda] [--networks N] [--runs N] [--json FILE]
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +26,22 @@ import torch
 from scipy.stats import gaussian_kde
 from torch import Tensor
 
-from hadamard.core.config import NetSpec, TrainSpec
+from hadamard.core.config import NetSpec, TrainSpec, overridden
 from hadamard.core.types import EnvSpec
-from hadamard.health import diagnose, dormant, effective_rank
+from hadamard.health import (
+    diagnose,
+    diagnosis,
+    dormant,
+    effective_rank,
+    measuring,
+    rank,
+    weights_of,
+)
 from hadamard.health.kde import draw_jitter
-from hadamard.nets.heads import ActorCritic
-from hadamard.training.health_stream import examine, examine_together
+from hadamard.health.network import CHOICES
+from hadamard.nets.heads import ActorCritic, QNetwork
+from hadamard.training.health_stream import Earlier, examine, examine_together
+from hadamard.training.start import default_spec, resume_together, train_together
 from timing import in_turns, machine, side_by_side
 
 NEURONS, SAMPLES = 512, 2048
@@ -98,6 +112,82 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
     return figures
 
 
+def measure_costs(runs: int, device: torch.device) -> dict[str, dict[str, float]]:
+    """Print and return the milliseconds of a diagnosis by measures, and their share of training."""
+    steps = TrainSpec().health_every
+    with tempfile.TemporaryDirectory() as folder:
+        spec = overridden(
+            default_spec("pqn", "minatar/breakout"),
+            {
+                "train.steps": 2 * steps,
+                "train.health_every": 0,
+                "train.checkpoint_every": 0,
+                "train.greedy_envs": 0,
+                "train.tensorboard": False,
+                "train.threads": torch.get_num_threads() if device.type == "cpu" else 0,
+                "train.fleet": "on" if runs > 1 else "auto",
+                "device": str(device),
+            },
+        )
+        specs = [
+            overridden(spec, {"seed": seed, "run_dir": f"{folder}/{seed}"}) for seed in range(runs)
+        ]
+        # The first half of a training holds what starting costs.
+        seconds = []
+        for until in (steps, 2 * steps):
+            start = time.perf_counter()
+            if until == steps:
+                train_together("pqn", [overridden(s, {"train.until": until}) for s in specs])
+            else:
+                resume_together([f"{folder}/{seed}" for seed in range(runs)], until=until)
+            seconds.append(time.perf_counter() - start)
+        interval = min(seconds)
+    env = EnvSpec((4, 10, 10), torch.uint8, num_actions=3)
+    networks = [QNetwork(env, spec.net, init="he").to(device) for _ in range(runs)]
+    observations = [(torch.rand(2048, 4, 10, 10, device=device) < 0.05).byte() for _ in networks]
+    earlier = [Earlier(weights_of(network), 0) for network in networks]
+    calls: dict[str, Callable[[], object]] = {
+        name: functools.partial(
+            examine_together,
+            networks,
+            observations,
+            TrainSpec(measures=name),
+            range(runs),
+            0,
+            earlier=earlier,
+        )
+        for name in ("none", *CHOICES)
+    }
+    calls["before"] = functools.partial(_without_new_measures, calls["none"])
+    timed = in_turns(calls, 1, 7, device)
+    figures = {}
+    print(f"PQN on MinAtar, {runs} runs: {interval:.2f} s for {steps:,} steps of each")
+    for name, value in timed.items():
+        own = value - (0 if name in ("none", "before") else timed["none"])
+        share = own / interval
+        figures[name] = {"ms": 1e3 * own, "share_of_training": share}
+        words = {"none": "default measures", "before": "without tau, stable and entropy rank, norm"}
+        print(f"  {words.get(name, '+ ' + name):44}{1e3 * own:9.2f} ms   {share:7.3%} of training")
+    return figures
+
+
+def _without_new_measures(call: Callable[[], object]) -> None:
+    """Diagnose with dormancy, effective rank and hidden bias alone."""
+    replaced = (
+        (measuring, "low_outputs", lambda samples, _: torch.zeros_like(samples[:, 0]).bool()),
+        (rank.PendingRanks, "spectra", lambda self: [rank.Spectrum(0, 0)] * len(self.matrices)),
+        (diagnosis, "weight_norms", lambda networks: [None] * len(networks)),
+    )
+    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    try:
+        for owner, name, stand_in in replaced:
+            setattr(owner, name, stand_in)
+        call()
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
@@ -105,9 +195,15 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", type=int, default=32, help="diagnosed together")
+    parser.add_argument("--runs", type=int, default=1, help="trained together for the costs")
+    parser.add_argument("--costs-only", action="store_true", help="only what the measures cost")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     device = options.device
+    if options.costs_only:
+        print(machine())
+        measure_costs(options.runs, torch.device(device))
+        return
     samples = activations()
     ours = samples.to(device)
 
@@ -139,6 +235,7 @@ def main() -> None:
     figures["diagnose_ms"] = 1e3 * whole
     print(f"diagnose(net)   ours {1e3 * whole:8.2f} ms   (one hidden layer of {NEURONS})")
     figures["together"] = together(options.networks, torch.device(device))
+    figures["measures"] = measure_costs(options.runs, torch.device(device))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
 

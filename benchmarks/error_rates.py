@@ -193,11 +193,30 @@ def power(design: Design, effect: float, aggregate: str = "mean") -> float:
     return judged(rng, design, [ours + effect, theirs], aggregate, "points")[0]
 
 
+def coverage(design: Design, scores: str, aggregate: str = "mean") -> tuple[float, float]:
+    """Return how often the interval of equal variants holds 0, and its median width, in points."""
+    layouts = [RunLayout(np.array(seeds)) for seeds in (design.ours, design.theirs)]
+    sides = experiments(np.random.default_rng(1), design, scores, 400)
+    band = difference_bands(
+        sides, layouts, aggregate, unit="points", rng=np.random.default_rng(2), resamples=RESAMPLES
+    )
+    holds = (band.low <= 0) & (band.high >= 0)
+    return float(holds.mean()), float(np.median(band.high - band.low))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--all", action="store_true", help="print every kind of scores")
+    parser.add_argument("--coverage", action="store_true", help="print how often intervals hold")
     options = parser.parse_args()
+    if options.coverage:
+        for design in DESIGNS:
+            for scores in ("normal", "task-by-variant interaction"):
+                if fits(design, scores, "mean"):
+                    holds, width = coverage(design, scores)
+                    print(f"{design.name}, {scores}: holds {holds:.1%}, {width:.3f} wide")
+        return
     start = time.perf_counter()
     heads = ["tasks × seeds", *AGGREGATES, "worst case", "power 1", "2", "3"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")

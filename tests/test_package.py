@@ -15,6 +15,12 @@ from tests.support.pages import DOCS, table
 
 SOURCE = Path(hadamard.__file__).parent
 CORE = {"torch", "numpy", "hadamard"}
+# What an integration is an integration of.
+INTEGRATED = {
+    "flax": {"flax", "jax"},
+    "lightning": {"lightning"},
+    "sb3": {"stable_baselines3"},
+}
 # Packages whose __init__ holds no code: importing from them is importing one of their modules.
 PACKAGES = {f"hadamard.{room}" for room in ("compute", "core", "experiments", "learning", "nets")}
 
@@ -58,14 +64,16 @@ def test_at_import_only_the_core_is_needed(path: Path) -> None:
     # Both are imported where they are used.
     allowed = {"triton"} if path.stem.endswith("_triton") else set()
     allowed |= {"matplotlib"} if path.stem == "plain_figure" else set()
+    allowed |= INTEGRATED.get(path.stem, set()) if path.parent.name == "integrations" else set()
     assert foreign <= (allowed | {"tyro"} if path.parent.name == "cli" else allowed)
 
 
 # Whatever a room may import of the house; text needs nothing and everyone may use it.
 MAY_IMPORT = {
     "layers": ("compute.kernels", "core.discover", "modules"),
-    "health": ("theory", "report", "modules"),
+    "health": ("core.run", "theory", "trackers", "report", "modules"),
     "theory": (),
+    "trackers": (),
     "modules": (),
     "text": (),
     "core": (),
@@ -75,9 +83,12 @@ MAY_IMPORT = {
     "plasticity": ("core", "compute", "layers", "nets", "modules"),
     "algos": ("core", "compute", "learning", "nets"),
     "envs": ("core.cores", "core.counter", "core.discover", "core.plugins", "core.types"),
-    "training": ("core", "compute", "envs", "health", "learning", "nets", "plasticity"),
+    "training": (
+        *("core", "compute", "envs", "health", "learning", "nets", "plasticity", "trackers"),
+    ),
     "report": ("core", "theory", "experiments.paper", "experiments.grid"),
     "experiments": ("core", "envs", "report", "training"),
+    "integrations": ("core.run", "health", "layers", "report.data", "trackers"),
     "api": ("core", "envs", "report", "training"),
 }
 

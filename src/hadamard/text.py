@@ -38,6 +38,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}"
 
 
+def install(extra: str) -> str:
+    """Return the commands that install an extra, from an index and from a checkout.
+
+    Examples:
+        >>> install("report")
+        "pip install 'hadamard-rl[report]' (from a checkout: pip install '.[report]')"
+    """
+    return f"pip install 'hadamard-rl[{extra}]' (from a checkout: pip install '.[{extra}]')"
+
+
 def joined(words: Iterable[str], last: str) -> str:
     """Return words with commas between them, and a conjunction before the last one.
 

@@ -197,7 +197,8 @@ def test_lists_and_helps_know_plugins(tmp_path: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["algos", "--plugin"], "--plugin needs a file after it"),
+        (["algos", "--plugin"], "--plugin needs a file or the name of a module after it"),
+        (["algos", "--plugin", "maxuot"], "neither such a file nor a module maxuot. Name a file"),
         (["algos", "--plugin="], "--plugin is empty: name a file"),
         (["train", "dqn", "--plugin", "nothing.py"], "the plugin nothing.py is missing"),
         (["sweep", "dqn", "--plugin", "wrong.py"], "fails on import, {}/wrong.py, line 2: Zero"),

@@ -43,6 +43,16 @@ def test_the_setting_decides_what_is_compiled() -> None:
     assert jit.compiler("on", CPU)(function) is not function
 
 
+def test_a_step_without_capture_takes_inputs_on_the_cpu_too() -> None:
+    def doubled(x: Tensor) -> dict[str, Tensor]:
+        return {"out": 2 * x}
+
+    elsewhere = torch.device("meta")  # stands for a GPU
+    step = jit.jit(doubled, elsewhere, [], capture=False)
+    assert step(torch.ones(3))["out"].device == elsewhere
+    assert jit.jit(doubled, CPU, []) is doubled
+
+
 def test_a_process_may_compile_for_many_kinds_of_networks() -> None:
     class Learner:
         def __init__(self, width: int) -> None:
@@ -102,7 +112,7 @@ def test_capturing_and_our_kernels_can_be_turned_off(monkeypatch: pytest.MonkeyP
 
     gpu = torch.device("cuda")
     assert isinstance(jit.jit(function, gpu, []), jit.Captured)
-    assert jit.jit(function, gpu, [], capture=False) is function
+    assert jit.jit(function, gpu, [], capture=False)() == {}
     assert jit.jit(function, CPU, []) is function
     load = kernels.load.__wrapped__
     module = ModuleType("hadamard.compute.kernels.some_triton")

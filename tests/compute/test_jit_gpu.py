@@ -29,3 +29,23 @@ def test_a_graph_works_after_another_is_deleted() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.equal(second(inputs)["out"], expected)
+
+
+def test_garbage_graphs_do_not_disturb_a_capture() -> None:
+    device, inputs = torch.device("cuda"), torch.randn(8, 512, device="cuda")
+
+    def doubled(x: Tensor) -> dict[str, Tensor]:
+        containers = [[i] for i in range(100)]  # enough for the garbage collector to start
+        return {"out": x * len(containers) / 50}
+
+    earlier = Captured(doubled, device, [])
+    earlier(inputs)
+    earlier.itself = earlier  # type: ignore[attr-defined]  # only the garbage collector frees it
+    del earlier
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        assert torch.allclose(Captured(doubled, device, [])(inputs)["out"], 2 * inputs)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert gc.isenabled()

@@ -41,7 +41,7 @@ def test_a_task_in_a_module(
     assert done.code == 0, done.err
     assert "score 1.00" in done.out
     pytest.importorskip("PIL")
-    film = command("play", run, "--import", "my_tasks", "--output", tmp_path / "film.gif")
+    film = command("play", run, "--plugin", "my_tasks", "--output", tmp_path / "film.gif")
     assert film.code == 0, film.err
     assert "256x32, 5 a second" in film.out
 

@@ -24,11 +24,18 @@ def close(shown: str, printed: str) -> bool:
     )
 
 
+NEEDED = {"flax": ["flax"], "lightning": ["lightning"], "trackers": ["wandb"]}
+"""What the snippets of a page need beside what all pages need."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning")
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning")
+@pytest.mark.filterwarnings("ignore::FutureWarning:lightning")
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_snippets_run_and_print_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("matplotlib", "tensorboard", "stable_baselines3"):
+    for package in ("matplotlib", "tensorboard", "stable_baselines3", *NEEDED.get(page.stem, ())):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": page.stem}

@@ -344,7 +344,7 @@ def test_only_modules_that_the_user_names_are_imported() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     message, imported = completed.stdout.strip().splitlines()
-    assert "imported only if you name it: add --import tests.support.registered" in message
+    assert "imported only if you name it: add --plugin tests.support.registered" in message
     assert imported == "False"
 
 
@@ -352,7 +352,7 @@ def test_named_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("", "my-tasks", "a b", "a..b", "1a", "a,b"):
         with pytest.raises(ValueError, match="is not the name of a module"):
             named_modules.allow(wrong)
-    with pytest.raises(NotNamed, match="--import no_such_tasks"):
+    with pytest.raises(NotNamed, match="--plugin no_such_tasks"):
         named_modules.load("no_such_tasks", "gym/no_such_tasks:A-v0")
     named_modules.allow("no_such_tasks")
     with pytest.raises(ModuleNotFoundError, match="there is no module no_such_tasks. Install it"):
@@ -393,11 +393,15 @@ def test_a_run_folder_imports_nothing(
         forget()
         refused = command(*request)
         assert refused.code == 2
-        assert "imported only if you name it: add --import my_grid" in refused.err
+        assert "imported only if you name it: add --plugin my_grid" in refused.err
         assert "my_grid" not in sys.modules
-        allowed = command(*request, "--import", "my_grid")
+        allowed = command(*request, "--plugin", "my_grid")
         assert allowed.code == 0, allowed.err
-    assert command("evaluate", str(run), "--import").err.startswith("hadamard: --import needs")
+    forget()
+    old = command("evaluate", str(run), "--episodes", "1", "--import=my_grid")
+    assert old.code == 0, old.err
+    assert "--import=my_grid is written --plugin=my_grid now" in old.err
+    assert command("evaluate", str(run), "--plugin").err.startswith("hadamard: --plugin needs")
 
 
 def test_the_list_of_environments(command: Command) -> None:

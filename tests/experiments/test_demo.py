@@ -13,6 +13,8 @@ from hadamard.cli import main
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("minatar")
+from hadamard.experiments.demo import Setting
+from hadamard.training.start import default_spec
 
 
 def hadamard(*words: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +43,10 @@ def test_the_demo_trains_both_and_writes_the_page(demo: tuple[Path, str]) -> Non
         assert part in page
     assert "tanh, seed 0: finished · score " in output
     assert few in output
+    # That the learning rate is no usual one is said on the page and here.
+    unusual = "DQN on minatar/space_invaders, learning rate 0.004 (40 times the usual one)"
+    assert unusual in output
+    assert unusual in page
     assert f"Open {folder / 'index.html'}" in output
 
 
@@ -54,7 +60,7 @@ def test_finished_runs_of_the_demo_are_not_trained_again(demo: tuple[Path, str])
 def test_a_failed_run_of_the_demo_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "runs" / "dqn_minatar-breakout_plain_seed0"
+    run = tmp_path / "runs" / "dqn_minatar-space_invaders_plain_seed0"
     run.mkdir(parents=True)
     (run / "unrelated.txt").write_text("not a run")
     words = ["--output", str(tmp_path), "--steps", "6000", "--seeds", "1", "--jobs", "1"]
@@ -69,6 +75,7 @@ def test_a_failed_run_of_the_demo_is_reported(
     [
         (["--algorithm", "dqm"], "unknown algorithm 'dqm'; did you mean 'dqn'?"),
         (["--env", "minatar/breakuot"], "did you mean 'breakout'"),
+        (["--learning-rate", "-1"], "--learning-rate must be above 0, got -1"),
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--seeds", "1000000000"], "--seeds 1000000000 asks for too many runs: 10,000 seeds"),
@@ -92,8 +99,17 @@ def test_the_report_writes_page_and_figure(
     assert "from 2 runs" in capsys.readouterr().out
     # The commands name what differs from the defaults, and nothing else.
     text = page.read_text()
-    assert "hadamard train dqn --env minatar/breakout" in text
+    assert "hadamard train dqn --env minatar/space_invaders" in text
+    assert "--algo.learning-rate 0.004" in text
     assert "--algo.gamma" not in text
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_other_algorithms_keep_their_learning_rate() -> None:
+    ours, usual = Setting("ppo", "minatar/asterix", 20_000), default_spec("ppo", "minatar/asterix")
+    assert ours.base.algo == usual.algo
+    assert ours.words == "PPO on minatar/asterix"
+    assert Setting("ppo", "minatar/asterix", 20_000, 1e-3).base.algo.learning_rate == 1e-3
+    assert Setting("dqn", "minatar/asterix", 20_000, 1e-4).words == "DQN on minatar/asterix"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hadamard.experiments import fleet_bench
+from hadamard.experiments import bench, fleet_bench
 from hadamard.experiments.bench import VARIANTS, Timing
 from hadamard.experiments.fleet_bench import TimedFleet
 from hadamard.training.fleet import replayed
@@ -53,7 +54,7 @@ def test_the_command_prints_a_row_for_each_variant(
 
     def creating(self: TimedFleet, *arguments: Any) -> None:
         sizes.append(arguments[2:4])
-        create(self, *arguments, {**SMALL, **FEW["pqn"]})
+        create(self, *arguments[:6], {**SMALL, **FEW["pqn"], **arguments[6]})
 
     monkeypatch.setattr(TimedFleet, "__init__", creating)
     words = ["bench", "--fleet", "--algorithms", "pqn", "--runs", "1", "2", "--seconds", "0.01"]
@@ -90,3 +91,39 @@ def test_environments_without_a_form_for_fleets_are_refused(command: Command) ->
     result = command("bench", "--fleet", "--algorithms", "pqn", "--env", "probe/both")
     assert (result.code, result.out) == (2, "")
     assert "--fleet measures runs that can be trained together: probe/both is not" in result.err
+
+
+def test_atari_is_measured_with_the_emulators_of_both(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host stands in for the GPU."""
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    from hadamard.envs import atari
+
+    def places(emulators: Any, env: str = "atari/Breakout") -> list[str]:
+        return bench.places_of_emulators(bench.Bench(env=env, emulators=emulators, device="cpu"))
+
+    assert places("auto") == places("cpu") == places("auto", "minatar/breakout") == ["cpu"]
+    with pytest.raises(ValueError, match="gpu is for Atari, and not for minatar/breakout"):
+        places("gpu", "minatar/breakout")
+    with pytest.raises(ValueError, match="not possible: the device is cpu"):
+        places("gpu")
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    monkeypatch.setattr(atari, "check_gpu", lambda device: None)
+    assert places("auto") == ["cpu", "gpu"]
+    assert places("gpu") == ["gpu"]
+    create = TimedFleet.__init__
+
+    def creating(self: TimedFleet, *arguments: Any) -> None:
+        create(self, *arguments[:6], {**SMALL, **FEW["pqn"], **arguments[6]})
+
+    monkeypatch.setattr(TimedFleet, "__init__", creating)
+    monkeypatch.setattr(fleet_bench, "VARIANTS", {"tanh": VARIANTS["tanh"]})
+    words = ["bench", "--env", "atari/Breakout", "--seconds", "0.01", "--device", "cpu"]
+    result = command(*words, "--emulators", "gpu")
+    assert (result.code, result.err) == (0, "")
+    heading, _, row = result.out.splitlines()[:3]
+    assert heading.startswith("atari/Breakout with the GPU's emulators, torch ")
+    assert row.startswith("pqn tanh")

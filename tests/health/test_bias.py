@@ -89,7 +89,7 @@ def test_dead_relus_contribute_nothing() -> None:
 @pytest.mark.parametrize("case", BAD_ACTIVATIONS)
 def test_hidden_bias_never_returns_nan(case: str) -> None:
     activations, error, message = BAD_ACTIVATIONS[case]
-    width = activations.shape[-1]
+    width = activations.shape[-1] if isinstance(activations, torch.Tensor) else 2
     with pytest.raises(error, match=message):
         hidden_bias(activations, nn.Linear(max(width, 1), 2), torch.ones(width).bool())
 

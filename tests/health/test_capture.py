@@ -52,7 +52,9 @@ def test_activation_functions_are_captured_beside_modules() -> None:
             return torch.sigmoid(self.act(h))
 
     report = diagnose(Net(), torch.randn(50, 5))
-    assert [layer.name for layer in report] == ["act", "fc2:relu", "act (call 2)", "act:sigmoid"]
+    assert [layer.name for layer in report] == [
+        *("act (after fc1)", "fc2:relu", "act (after fc2:relu)", "act:sigmoid")
+    ]
     assert [layer.readers for layer in report] == [("fc2",), (), (), ()]
 
 
@@ -125,7 +127,7 @@ def test_a_module_called_twice_is_measured_twice() -> None:
     x = torch.randn(30, 4)
     for inputs in ((x, x), {"x": x, "y": x}):
         names = [layer.name for layer in diagnose(Twins(), inputs)]
-        assert names == ["act", "act (call 2)", "act (call 3)"]
+        assert names == ["act (after fc)", "act (after fc) (call 2)", "act (after fc) (call 3)"]
 
 
 class Noisy(nn.Module):

@@ -164,9 +164,13 @@ def test_bad_networks_and_choices_are_refused() -> None:
         diagnose(sick_network(), x, layers=lambda name, module: False)
     with pytest.raises(TypeError, match=r"model must be an nn\.Module, got function"):
         diagnose(lambda x: x, x)
-    recurrent = nn.Sequential(nn.LSTM(6, 4))
+
+    class Counts(nn.Module):
+        def forward(self, x: Tensor) -> tuple[int, Tensor]:
+            return len(x), x.argmax(1)
+
     with pytest.raises(TypeError, match="0 returned tuple.*choose a layer inside"):
-        diagnose(recurrent, x, layers="0")
+        diagnose(nn.Sequential(Counts()), x, layers="0")
     idle = nn.ModuleDict({"used": sick_network(), "unused": nn.Tanh()})
     with pytest.raises(ValueError, match="none of unused was called"):
         diagnose(idle, x, layers="unused", forward=idle["used"])

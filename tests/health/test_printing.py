@@ -17,7 +17,8 @@ def layer(name: str = "1", **changes: Any) -> LayerHealth:
     """A healthy layer of 20 neurons, but for the changes."""
     values: dict[str, Any] = {
         "name": name, "kind": "tanh", "neurons": 20, "samples": 100, "dormant": 0, "dead": 0,
-        "saturated": 0, "constant": 0, "effective_rank": 20, "readers": ("2",),
+        "saturated": 0, "constant": 0, "tau_dormant": 0, "effective_rank": 20, "stable_rank": 9.5,
+        "entropy_rank": 17.25, "readers": ("2",),
         "live_contribution": 1.0, "dormant_contribution": 0.0, "bias_contribution": 0.0,
         "dormant_mask": NONE, "plotted_neurons": NONE, "plotted_samples": NONE,
     }  # fmt: skip

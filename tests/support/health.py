@@ -57,7 +57,8 @@ BAD_ACTIVATIONS = {
     "complex": (torch.zeros(4, 4).cfloat(), TypeError, r"must be real, got torch.complex64: .*abs"),
     "integers": (torch.zeros(4, 4).int(), TypeError, r"got torch.int32; convert with .float\(\)"),
     "wrong rank": (torch.zeros(4), ValueError, r"at least 2 dimensions .* got shape \(4,\)"),
-    "numpy": (np.zeros((4, 4)), TypeError, "torch.Tensor, got ndarray"),
+    "a list": ([[0.0, 1.0]], TypeError, "or an array of NumPy or JAX, got list"),
+    "words": (np.array([["a", "b"]]), TypeError, "must be numbers, got an array of <U1"),
     "nan": (
         torch.tensor([[0.0, 1.0], [0.0, float("nan")]]),
         ValueError,

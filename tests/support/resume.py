@@ -33,6 +33,7 @@ SHARED = {
     "--train.log-every": 30,
     "--train.health-every": 130,
     "--train.health-samples": 64,
+    "--train.measures": "all",
     "--train.checkpoint-every": 110,
 }
 

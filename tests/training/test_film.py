@@ -313,9 +313,13 @@ def test_without_ffmpeg_or_pillow_the_extra_is_named(
     assert film.default_output(run) == run / "play.gif"
     code, _, err = command("play", run, "--output", run / "film.mp4")
     assert code == 2
-    assert "an MP4 needs ffmpeg: pip install 'hadamard-rl[play]', or name a .gif" in err
+    assert "an MP4 needs ffmpeg: pip install 'hadamard-rl[play]' (from a checkout: " in err
+    assert ", or name a .gif" in err
     without_loading.setattr(film, "_is_installed", lambda module: False)
-    assert "needs ffmpeg: pip install 'hadamard-rl[play]'\n" in command("play", run)[2]
+    assert (
+        "needs ffmpeg: pip install 'hadamard-rl[play]' (from a checkout: pip install '.[play]')\n"
+        in command("play", run)[2]
+    )
     words = ("play", run, "--output", run / "film.gif")
     assert "a GIF needs pillow: pip install 'hadamard-rl[play]'" in command(*words)[2]
 

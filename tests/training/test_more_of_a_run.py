@@ -12,7 +12,9 @@ import torch
 
 import hadamard
 from hadamard.core import checkpoint, files, record
-from hadamard.core.run import InUse, Run, RunError
+from hadamard.core.lock import InUse
+from hadamard.core.run import Run, RunError
+from hadamard.envs import probe
 from hadamard.report.data.runs import gather
 from hadamard.training import film, filming
 from tests.support.commands import Command
@@ -360,13 +362,18 @@ def test_films_that_cannot_be_made_are_refused_at_once(
     with pytest.raises(ImportError, match=r"pip install 'hadamard-rl\[play\]'"):
         train("pqn", tmp_path / "run", film_every=100)
 
+    monkeypatch.setattr(film, "_is_installed", lambda _: True)
+    with monkeypatch.context() as patch:
+        patch.delattr(probe.ProbeEnvs, "render")  # a suite that draws nothing
+        with pytest.raises(ValueError, match=r"probe/both cannot be filmed \(.*has no pictures"):
+            train("pqn", tmp_path / "run", film_every=100)
+
     class Dark:
         def reset(self) -> None: ...
         def close(self) -> None: ...
         def render(self) -> None:
             raise NotImplementedError("no pictures")
 
-    monkeypatch.setattr(film, "_is_installed", lambda _: True)
     monkeypatch.setattr(filming, "_environment", lambda *_: Dark())
     with pytest.raises(ValueError, match=r"probe/both cannot be filmed \(no pictures\)"):
         train("pqn", tmp_path / "run", film_every=100)

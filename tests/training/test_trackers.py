@@ -187,3 +187,29 @@ def test_a_tracker_that_cannot_open_stops_nothing(
         opened = Trackers(tmp_path, 0, tensorboard=False, wandb="project", config={})
     opened.add({"loss": 0.5}, step=1)
     opened.close()
+
+
+@pytest.mark.parametrize("service", ["wandb", "trackio", "mlflow"])
+def test_a_tracker_that_is_asked_for_must_be_installed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    monkeypatch.setitem(sys.modules, service, None)
+    result = command(*small("dqn", tmp_path / "run", {f"--train.{service}": "mine"}))
+    assert result.code == 2
+    assert f"--train.{service} mine: " in result.err
+    assert f"pip install 'hadamard-rl[{service}]'" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library's own imports
+def test_mlflow_holds_the_scalars(command: Command, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    result = command(*small("dqn", tmp_path / "run", {"--train.mlflow": "mine"}))
+    assert result.code == 0, result.err
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name("mine")
+    (run,) = client.search_runs([experiment.experiment_id])
+    losses = {m.step: m.value for m in client.get_metric_history(run.info.run_id, "train/loss")}
+    rows = Run.open(tmp_path / "run").rows("train")
+    assert losses == {row["step"]: row["loss"] for row in rows if "loss" in row}

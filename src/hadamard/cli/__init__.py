@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hadamard.cli import output
-from hadamard.cli.common import WRONG, UserError, plugins_and_rest, with_modules_named
-from hadamard.core import plugins, renamed, stopping
+from hadamard.cli.common import WRONG, Named, UserError, allow_modules, named_and_rest
+from hadamard.core import lock, plugins, renamed, stopping
 from hadamard.core.files import RunError
-from hadamard.text import unknown
+from hadamard.text import install, unknown
 
 _COMMANDS = {
     "train": "train an agent, or resume a run: hadamard train ALGORITHM ... | --resume RUN",
@@ -25,7 +25,9 @@ _COMMANDS = {
     "pack": "write each run as one small file that reports can read: hadamard pack RUNS -o DIR",
     "evaluate": "play whole greedy episodes with a run's agent",
     "play": "film greedy episodes of a run's agent, as MP4 or GIF",
+    "card": "write an agent's card, a folder for a model hub: hadamard card RUN -o DIR",
     "analyze": "diagnose the hidden layers of a run's agent",
+    "relearn": "fine-tune networks of kept checkpoints on new targets, beside their measures",
     "envs": "list the environments, with install commands for missing ones",
     "algos": "list the algorithms",
     "assets": "download the model files of an environment suite: hadamard assets humanoidbench",
@@ -33,6 +35,8 @@ _COMMANDS = {
 }
 
 
+_TRAINING = ("train", "demo", "sweep", "reproduce", "bench")
+"""Commands that train, which not every operating system can."""
 _WITHOUT_PLUGINS = ("pack", "assets", "reproduce")
 """Commands that build nothing, or nothing but what the paper names."""
 
@@ -76,12 +80,21 @@ def _run(words: Sequence[str]) -> int:
     command = renamed.command(words[0])
     if command not in _COMMANDS:
         return _fail(unknown("command", command, _COMMANDS))
-    if importlib.util.find_spec("tyro") is None:
-        return _fail("the command line needs more packages: pip install 'hadamard-rl[train]'")
+    core_alone = importlib.util.find_spec("tyro") is None
+    if core_alone and command != "report":
+        return _fail(f"`hadamard {command}` needs more packages: {install('train')}")
     try:
-        rest = renamed.words(command, with_modules_named(words[1:]))
-        files, rest = plugins_and_rest(rest) if command not in _WITHOUT_PLUGINS else ([], rest)
-        with plugins.named(files):
+        if core_alone:
+            from hadamard.cli import text_report
+
+            return text_report.main(words[1:])
+        named, rest = Named([], []), renamed.words(command, words[1:])
+        if command not in _WITHOUT_PLUGINS:
+            named, rest = named_and_rest(rest)
+        if command in _TRAINING and not {"-h", "--help"} & set(rest):
+            lock.require_supported()
+        allow_modules(named.modules)
+        with plugins.named(named.files):
             code: int = importlib.import_module(f"hadamard.cli.{command}").main(rest)
             return code
     except (UserError, ValueError, ImportError, OSError, RuntimeError, MemoryError) as error:
@@ -111,7 +124,7 @@ def _explain(error: Exception) -> int:
     from hadamard.envs.common import EnvironmentFailure
     from hadamard.training.fit import GpuFailure
     from hadamard.training.memory import OutOfMemory, is_out_of_memory
-    from hadamard.training.trainer import Diverged
+    from hadamard.training.outcomes import Diverged
 
     if isinstance(error, CheckpointError):
         return _fail(str(error))
@@ -141,7 +154,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "hadamard COMMAND --help explains a command's options. Every command also takes",
-            "--import MODULE, a module of yours that registers environments (gym/MODULE:ID).",
+            "hadamard COMMAND --help explains a command's options. Most take --plugin: a file",
+            "with an algorithm, a suite, a layer or a remedy of yours, or a module with tasks for",
+            "Gymnasium.",
         ]
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import inspect
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hadamard.core import require
 
@@ -21,18 +22,31 @@ class UserError(Exception):
 
 PLUGIN_HELP = (
     "A Python file with an algorithm, a suite, a layer variant or a remedy of your own, called by "
-    "the file's name. Repeat the option for several."
+    "the file's name; or the name of a module that registers tasks with Gymnasium "
+    "(gym/MODULE:ID). Repeat the option for several."
 )
 
 
-def plugins_and_rest(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Divide a command's words into the files after --plugin, and the others.
+class Named(NamedTuple):
+    """What of the user's own code a command names."""
+
+    files: list[str]
+    """Plugins."""
+    modules: list[str]
+    """Modules that register tasks with Gymnasium."""
+
+
+def named_and_rest(words: Sequence[str]) -> tuple[Named, list[str]]:
+    """Divide a command's words into what stands after --plugin, and the others.
+
+    The module in --env gym/MODULE:ID is named by that.
 
     Examples:
-        >>> plugins_and_rest(["dqn", "--plugin", "maxout.py", "--seed", "1"])
-        (['maxout.py'], ['dqn', '--seed', '1'])
+        >>> named_and_rest(["dqn", "--plugin", "maxout.py", "--env=gym/my_tasks:Grid-v0"])
+        (Named(files=['maxout.py'], modules=['my_tasks']), ['dqn', '--env=gym/my_tasks:Grid-v0'])
     """
     files: list[str] = []
+    modules: list[str] = []
     rest: list[str] = []
     remaining = iter(words)
     for word in remaining:
@@ -40,11 +54,38 @@ def plugins_and_rest(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if option != "--plugin":
             rest.append(word)
             continue
-        file = value if equals else next(remaining, None)
-        if file is None:
-            raise UserError("--plugin needs a file after it")
-        files.append(file)
-    return files, rest
+        name = value if equals else next(remaining, None)
+        if name is None:
+            raise UserError("--plugin needs a file or the name of a module after it")
+        if _is_module(name):
+            modules.append(name)
+        else:
+            files.append(name)
+    for env in f"{value_of('--env', rest)},{value_of('--envs', rest)}".split(","):
+        modules += [env.partition("/")[2].rpartition(":")[0]] if ":" in env else []
+    return Named(files, modules), rest
+
+
+def _is_module(name: str) -> bool:
+    """Tell whether a plugin is named as a module and not as a file; refuse what is neither."""
+    parts = name.split(".")
+    if parts[-1] == "py" or not all(part.isidentifier() for part in parts) or Path(name).is_file():
+        return False
+    if importlib.util.find_spec(parts[0]) is None:
+        raise UserError(
+            f"--plugin {name}: there is neither such a file nor a module {parts[0]}. Name a file "
+            "with its .py, or put the module's folder on the path: PYTHONPATH=FOLDER hadamard ..."
+        )
+    return True
+
+
+def allow_modules(modules: Sequence[str]) -> None:
+    """Allow the modules that the user names to be imported, here and in worker processes."""
+    if modules:
+        from hadamard.envs import named_modules
+
+        for module in modules:
+            named_modules.allow(module)
 
 
 def with_fields(kind: Any, fields: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -53,7 +94,7 @@ def with_fields(kind: Any, fields: Sequence[tuple[str, Any, Any]]) -> Any:
 
 
 def plugin_field() -> tuple[str, Any, Any]:
-    """Return the option --plugin for the help; `plugins_and_rest` has taken its files before."""
+    """Return the option --plugin for the help; `named_and_rest` has taken its values before."""
     import tyro
 
     several = typing.Annotated[
@@ -93,7 +134,8 @@ def takes_no_words(words: Sequence[str], prog: str, summary: str) -> bool:
         return True
     if words[0] not in ("-h", "--help"):
         raise UserError(f"`{prog}` takes no options but --plugin, got {words[0]!r}")
-    print(f"usage: {prog} [--plugin FILE]\n\n{summary}\n\n--plugin FILE\n  {PLUGIN_HELP}")
+    option = "--plugin FILE|MODULE"
+    print(f"usage: {prog} [{option}]\n\n{summary}\n\n{option}\n  {PLUGIN_HELP}")
     return False
 
 
@@ -118,29 +160,3 @@ def value_of(flag: str, words: Sequence[str]) -> str | None:
         if word.startswith(f"{flag}="):
             return word.partition("=")[2]
     return None
-
-
-def with_modules_named(words: Sequence[str]) -> list[str]:
-    """Allow the modules that the user names to be imported; return the words without --import.
-
-    He names them with --import MODULE, or with --env gym/MODULE:ID.
-    """
-    rest: list[str] = []
-    modules: list[str] = []
-    following = iter(words)
-    for word in following:
-        name, equals, value = word.partition("=")
-        if name != "--import":
-            rest.append(word)
-        elif value := value if equals else next(following, ""):
-            modules.append(value)
-        else:
-            raise UserError("--import needs the name of a module, such as my_tasks")
-    for env in f"{value_of('--env', rest)},{value_of('--envs', rest)}".split(","):
-        modules += [env.partition("/")[2].rpartition(":")[0]] if ":" in env else []
-    if modules:
-        from hadamard.envs import named_modules
-
-        for module in modules:
-            named_modules.allow(module)
-    return rest

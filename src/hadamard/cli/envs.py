@@ -29,6 +29,7 @@ def main(words: list[str]) -> int:
     for name in request.suites:
         if name not in suites:
             raise ValueError(unknown("suite", name, suites))
+    lacking = False
     for suite in request.suites or suites:
         print(f"{suite}: {suites[suite]}")
         installed = [p for p in plugins.called("hadamard.envs", suite.replace("-", "_")) if p.entry]
@@ -41,7 +42,11 @@ def main(words: list[str]) -> int:
             print(f"  {trouble}")
         names = [f"{suite}/{task}" for task in envs.tasks(suite)]
         print(_columns(names))
-        print("".join(f"  ({note})\n" for note in envs.notes(suite)))
+        notes = envs.notes(suite)
+        print("".join(f"  ({note})\n" for note in notes))
+        lacking = lacking or "hadamard-rl[" in f"{trouble}{notes}"
+    if lacking:
+        print("In a checkout write '.[EXTRA]' in place of 'hadamard-rl[EXTRA]'.")
     return 0
 
 

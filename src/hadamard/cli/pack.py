@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from hadamard.cli.common import UserError, parse
+from hadamard.core import lock
 from hadamard.core.run import RunError
 from hadamard.report.data.fields import WrongField
 from hadamard.report.data.from_record import run_with_densities
@@ -123,20 +123,8 @@ def _refuse_unfinished(plan: Sequence[_Packing]) -> None:
 
 def _progress(run: RunData) -> str:
     """Say how far an unfinished run came."""
-    state = "being trained" if _is_in_training(run.path) else "unfinished"
+    state = "being trained" if lock.holder(run.path) is not None else "unfinished"
     return f"{state}, {min(run.reached / run.horizon, 1):.0%} of its steps"
-
-
-def _is_in_training(folder: Path) -> bool:
-    """Tell whether a process is training in the folder now."""
-    try:
-        with open(folder / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _is_packed(packing: _Packing, *, force: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hadamard.cli.common import UserError, parse
+from hadamard.cli.text_report import print_report
 from hadamard.core import discover
 from hadamard.report.data.imported import ImportedCurve, read_curves
 from hadamard.report.data.run_data import RunData
@@ -34,7 +36,8 @@ class _Report:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, packed runs (.hrun), or folders that contain either."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """The plain page (.html), or the folder of the full report."""
+    """The plain page (.html), or the folder of the full report.
+    Without matplotlib the default is to print the comparison instead."""
     title: str = "Runs compared"
     """Title of the page or of the report."""
     normalize: Literal["auto", *NORMALIZATIONS] = "auto"  # type: ignore[valid-type]
@@ -50,6 +53,10 @@ def main(words: list[str]) -> int:
     options = parse(_Report, words, "hadamard report")
     if not options.runs:
         raise UserError("nothing to compare: name run folders, or a folder that contains runs")
+    without_figures = importlib.util.find_spec("matplotlib") is None
+    if without_figures and options.figure is None and options.output == _Report.output:
+        print_report(*gather(options.runs))
+        return 0
     check_output(options.output)
     if options.figure is not None:
         check_figure(options.figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -72,6 +73,8 @@ def main(words: list[str]) -> int:
         exit_code = reproduce.train_runs(request, flags.options).exit_code
         if exit_code == INTERRUPTED:
             return exit_code
+        for problem in reproduce.relearn_runs(request):
+            print(f"hadamard: left out: {problem}", file=sys.stderr)
     for page in draw(request, flags.drawing):
         print(f"wrote {page}")
     return exit_code

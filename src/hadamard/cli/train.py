@@ -22,7 +22,7 @@ from hadamard.core.run import Run
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals
 from hadamard.text import duration, joined
 from hadamard.training import fleet, start
-from hadamard.training.trainer import Interrupted
+from hadamard.training.outcomes import Interrupted
 
 CHANGED_PLUGINS = "--changed-plugins"
 CONFIG = "A file of settings (.yaml, .yml or .json), or a run's config.json; options override it."

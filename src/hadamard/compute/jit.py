@@ -8,7 +8,9 @@ it reads (weights, a replay, a generator) must stay at the same place in memory.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,20 +39,23 @@ def jit(
     """Return the fastest form of a learning step on this device.
 
     ``mutated`` are the modules, optimizers, tensors and generators that the step changes: capturing
-    needs warm-up calls, whose effects on these are undone. ``capture`` is ``--train.capture``. With
-    ``reuse_output`` a call returns the same tensors every time and overwrites what the last call
-    returned, which saves copying them.
+    needs warm-up calls, whose effects on these are undone. ``capture`` is ``--train.capture``.
+    Inputs may be on the CPU. With ``reuse_output`` a call returns the same tensors every time and
+    overwrites what the last call returned, which saves copying them.
     """
+    if device.type == "cpu":
+        return function
     if capture and device.type == "cuda":
         return Captured(function, device, mutated, reuse_output=reuse_output)
-    return function
+
+    def with_inputs_on_device(*inputs: Tensor) -> Mapping[str, Tensor]:
+        return function(*(tensor.to(device) for tensor in inputs))
+
+    return with_inputs_on_device
 
 
 class Captured:
-    """A function as CUDA graphs, one for each combination of input shapes.
-
-    Inputs may be on the CPU.
-    """
+    """A function as CUDA graphs, one for each combination of input shapes."""
 
     def __init__(
         self,
@@ -100,7 +105,10 @@ class Captured:
         for generator in generators:
             graph.register_generator_state(generator)
         # thread_local: runs in other threads may allocate memory meanwhile.
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+        with (
+            _without_garbage_collection(),
+            torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
+        ):
             outputs = dict(self.function(*input_buffers))
         return _Graph(graph, input_buffers, outputs, self.reuse_output)
 
@@ -114,6 +122,18 @@ class Captured:
             elif isinstance(part, torch.nn.Module):
                 yield from part.parameters()
                 yield from part.buffers()
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep Python from freeing graphs of earlier runs, which would end a capture with an error."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def forget_graphs(owner: Any) -> None:

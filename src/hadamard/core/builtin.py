@@ -19,8 +19,14 @@ _PARSING = threading.Lock()
 
 def names(package: str) -> list[str]:
     """Return the names of a folder's modules; those that begin with _ are private."""
-    modules = pkgutil.iter_modules(_folders(package))
-    return sorted(info.name for info in modules if has(package, info.name))
+    return list(_names_in(package, tuple(_folders(package))))
+
+
+@functools.cache
+def _names_in(package: str, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in these folders, which are listed once: settings are checked by names."""
+    modules = pkgutil.iter_modules(folders)
+    return tuple(sorted(info.name for info in modules if has(package, info.name)))
 
 
 def has(package: str, name: str) -> bool:

@@ -57,6 +57,10 @@ class TrainSpec:
     """Recent observations that a diagnosis uses."""
     health_layers: Literal["last", "all"] = "last"
     """Diagnose the last hidden layer, or all of them (slow for large feature maps)."""
+    measures: str = "none"
+    """More measures in a diagnosis, names with commas between them or all (see docs/measures.md):
+    gradient (norm, gradient-dormant neurons), update (update-to-weight ratio), churn (of policy and
+    values), ntk (rank of the tangent kernel). They cost up to a few diagnoses more."""
     checkpoint_every: int = 100_000
     """Steps between checkpoints; 0 saves only at the end and when interrupted."""
     keep_every: int = 0
@@ -104,6 +108,10 @@ class TrainSpec:
     """Processes that step the environments; 0 steps them in this one.
     By default two per core for several Atari games, and none in the other suites, which are
     fast. Results do not depend on it."""
+    emulators: Literal["auto", "cpu", "gpu"] = "auto"
+    """Atari only: where its emulators play, with equal observations, rewards and ends.
+    auto: on the GPU, if the runs that are trained together can be a fleet there and have many
+    environments; else on the CPU. A run keeps what it began with."""
     env_groups: int = 1
     """Groups of environments, one of which is acted on while the others play.
     It pays for on-policy algorithms on Atari, whose environments play in other processes."""
@@ -116,6 +124,10 @@ class TrainSpec:
     """Mirror the streams to TensorBoard, if it is installed."""
     wandb: str | None = None
     """Mirror the streams to this Weights & Biases project."""
+    trackio: str | None = None
+    """Mirror the streams to this Trackio project."""
+    mlflow: str | None = None
+    """Mirror the streams to this MLflow experiment, at the address MLFLOW_TRACKING_URI."""
 
     @property
     def horizon(self) -> int:

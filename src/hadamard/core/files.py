@@ -23,6 +23,12 @@ from hadamard.core.typed import checked
 SMALL = 4 * 2**20
 """Bytes that a file of settings or of a summary has at most."""
 
+
+def flags(*names: str) -> int:
+    """Return the flags of ``os.open`` by their names; Windows lacks some of them."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
 _FLAGS = {
     "rb": os.O_RDONLY,
     "ab": os.O_WRONLY | os.O_APPEND | os.O_CREAT,
@@ -46,9 +52,11 @@ def open_file(path: str | os.PathLike[str], mode: Mode = "rb") -> BinaryIO:
         FileNotFoundError: There is none.
         RunError: It is a link, a folder, a pipe or a device.
     """
-    flags = _FLAGS[mode] | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+        raise RunError(_not_regular(path))
+    safely = flags("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, _FLAGS[mode] | safely, 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise RunError(_not_regular(path)) from None
@@ -183,6 +191,8 @@ def finished_name(unfinished: str) -> str | None:
 
 def sync_folder(path: Path) -> None:
     """Write a folder's entries to the disk, after a rename in it."""
+    if os.name == "nt":  # Windows opens no folders
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -22,12 +22,14 @@ VARIANT = ("net.layer", "net.activation", "net.norm", "remedy")
 REQUIRED = ("env", "seed", *VARIANT[:3], "train.steps", VARIANT[3])
 """What the settings of every run must have."""
 _RESUME = ("run_dir", "device", "train.until")
-RESTART = (*_RESUME, "train.fleet")
+RESTART = (*_RESUME, "train.fleet", "train.emulators")
 """What may differ between two starts of one run; one that was begun keeps its own."""
 ADJUSTABLE = (
     *_RESUME,
     "train.tensorboard",
     "train.wandb",
+    "train.trackio",
+    "train.mlflow",
     "train.threads",
     "train.compile",
     "train.capture",
@@ -288,7 +290,7 @@ def default_run_name(algorithm: str, settings: Settings, defaults: Settings) -> 
     words += [] if settings["net.norm"] == "none" else [settings["net.norm"]]
     words += remedies.chosen(settings["remedy"])
     # A run keeps its name however far it is trained for now, and in whatever form.
-    named = (*PLACE, *VARIANT, "train.until", "train.fleet")
+    named = (*PLACE, *VARIANT, "train.until", "train.fleet", "train.emulators")
     changes = {
         renamed.former(name): value
         for name, value in settings.items()

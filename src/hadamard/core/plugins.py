@@ -33,6 +33,7 @@ from types import ModuleType
 from hadamard.core import builtin
 from hadamard.core.contracts import CONTRACTS, RESERVED, check, package_of
 from hadamard.core.contracts import PluginError as PluginError
+from hadamard.core.files import flags
 
 MOST_BYTES = 2**20
 """Bytes that a plugin's file has at most."""
@@ -212,7 +213,7 @@ def _read(path: Path, name: str) -> bytes:
         raise PluginError("--plugin is empty: name a file")
     try:
         # O_NONBLOCK: opening a pipe would wait for a writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(os.open(path, flags("O_RDONLY", "O_NONBLOCK", "O_BINARY")), "rb") as file:
             is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             content = file.read(MOST_BYTES + 1) if is_file else b""
     except FileNotFoundError:

@@ -55,6 +55,14 @@ def checkpoints(folder: Path) -> list[Path]:
     return [path for path in paths if files.is_folder(path)]
 
 
+def last_saved(folder: Path) -> str:
+    """Say in a message which checkpoint is the newest."""
+    saved = checkpoints(folder)
+    if saved:
+        return f"the last good checkpoint is {saved[0]}"
+    return f"no checkpoint was written to {folder}"
+
+
 def begin(folder: Path) -> None:
     """Make the folder of a new run, with a record that lists nothing."""
     files.make_folder(folder)

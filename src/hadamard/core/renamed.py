@@ -19,7 +19,7 @@ SWITCHES = {"redo.enabled": "redo"}
 RETIRED = ("train.exact_resume",)
 """Settings that no longer exist; whatever their value, a run continues as it would have."""
 
-OPTIONS = {"--normalise": "--normalize"}
+OPTIONS = {"--normalise": "--normalize", "--import": "--plugin"}
 """Options of commands, other than a run's settings."""
 VALUES = {
     "report": {

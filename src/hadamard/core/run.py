@@ -15,7 +15,6 @@ Reading a run needs neither torch nor the algorithm's module.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -25,11 +24,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from hadamard.core import files, identity, plugin_records, provenance, record, renamed, streams
+from hadamard.core import (
+    contents,
+    differences,
+    ending,
+    files,
+    identity,
+    lock,
+    plugin_records,
+    provenance,
+    record,
+    renamed,
+    streams,
+)
 from hadamard.core.config import flattened
 from hadamard.core.files import RunError as RunError
-from hadamard.core.streams import Extent, Stream
-from hadamard.core.typed import WrongType, checked, shortened
+from hadamard.core.streams import STREAMS, Extent, Stream
+from hadamard.core.typed import WrongType, checked
 from hadamard.text import counted
 
 PROTOCOL = 2
@@ -44,11 +55,6 @@ of LayerNorm is 1e-6; episodes begin as in the public baselines; PQN is scored b
 """
 FORMAT = 2
 """Version of the weights' layout in checkpoints. Format 1 flattened images channel by channel."""
-STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
-
-
-class InUse(RunError):
-    """Another process is training in the folder."""
 
 
 class Run:
@@ -70,7 +76,9 @@ class Run:
         run = cls(path)
         if run.exists:
             raise RunError(_already_exists(run, config))
-        if os.path.lexists(run.path) and not (run.path.is_dir() and _only_leftovers(run.path)):
+        if os.path.lexists(run.path) and not (
+            run.path.is_dir() and contents.only_leftovers(run.path)
+        ):
             raise RunError(
                 f"{run.path} exists and is not a run: choose another --run-dir, or remove it"
             )
@@ -142,7 +150,7 @@ class Run:
         if before.get("train.steps") in [earlier["from"] for earlier in self.extensions]:
             changed = [name for name in changed if name != "train.steps"]
         if changed:
-            lines = [_difference(name, before[name], now[name]) for name in changed]
+            lines = [differences.line(name, before[name], now[name]) for name in changed]
             raise RunError(
                 "\n".join(
                     [
@@ -184,6 +192,13 @@ class Run:
                 done.unlink()
             files.sync_folder(self.path)
 
+    def set_steps(self, steps: int) -> None:
+        """Record how long a run is whose length is known only while it goes on."""
+        config = files.read_json(self.path / "config.json")
+        if config["spec"]["train"].get("steps") != steps:
+            config["spec"]["train"]["steps"] = steps
+            self._record(config)
+
     def replace_plugins(self, step: int) -> None:
         """Record that the run goes on with other plugins from a step on."""
         config = files.read_json(self.path / "config.json")
@@ -211,26 +226,11 @@ class Run:
             FileNotFoundError: The run is not finished.
             RunError: The file is damaged.
         """
-        path = self.path / "DONE"
-        try:
-            values: dict[str, Any] = files.read_json(path)
-            checksum = values.pop("checksum", None)  # absent in runs of earlier versions
-            if checksum is not None and files.checksum_of(values) != checksum:
-                raise RunError(f"{path} is damaged: its checksum is wrong")
-            extents = checked(values.pop("streams", {}), dict[str, Any], "streams")
-            for name, kind in _SUMMARY.items():
-                checked(values.get(name), kind, name)
-            return values, {
-                name: streams.extent(extents[name], f"streams.{name}") for name in extents
-            }
-        except WrongType as error:
-            raise RunError(f"{path} is damaged: {error}") from None
+        return ending.read(self.path)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Mark the run as finished, with how much of each stream there is."""
-        values = {**summary, "streams": self.extents()}
-        ending = {**values, "checksum": files.checksum_of(values)}
-        files.write_atomically(self.path / "DONE", _json(ending))
+        ending.write(self.path, summary, self.extents())
 
     def losses(self) -> list[str]:
         """Say which rows a finished run's streams have lost since its end."""
@@ -252,7 +252,7 @@ class Run:
         if self._lock is None:
             self.lock()
             self.close()
-        others = [entry for entry in sorted(self.path.iterdir()) if not _is_own(entry)]
+        others = [entry for entry in sorted(self.path.iterdir()) if not contents.is_own(entry)]
         others += record.others(self.checkpoints)
         if others:
             names = ", ".join(str(path) for path in others[:3])
@@ -277,27 +277,9 @@ class Run:
 
     def lock(self) -> None:
         """Lock the folder for training until this process ends."""
-        path = self.path / "lock"
-        file = files.open_file(path, "a+b")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read(100).decode(errors="replace").strip() or "unknown"
-            file.close()
-            raise InUse(
-                f"{self.path} is in use by process {holder}: wait for it, stop it, or choose "
-                "another --run-dir"
-            ) from None
-        if os.fstat(file.fileno()).st_nlink != 1:
-            file.close()
-            raise RunError(f"{path} has another name elsewhere (a hard link): remove {path}")
-        file.truncate(0)
-        file.write(str(os.getpid()).encode())
-        file.flush()
-        self._lock = file
+        self._lock = lock.hold(self.path)
         for leftover in self.path.iterdir():
-            if files.finished_name(leftover.name) in _WHOLE_FILES and files.is_file(leftover):
+            if contents.is_unfinished(leftover):
                 leftover.unlink()
 
     def write(self, stream: str, row: Mapping[str, Any]) -> None:
@@ -378,36 +360,6 @@ _CONFIG = {
     "extended": list[dict[str, int]],
 }
 """What config.json holds, beside facts that nothing reads again."""
-_SUMMARY = {
-    "steps": int,
-    "score": float | None,
-    "greedy_score": float | None,
-    "episodes": int | None,
-    "seconds": float | None,
-}
-"""What DONE holds."""
-_WHOLE_FILES = ("config.json", "DONE", *(f"{name}.jsonl" for name in STREAMS))
-
-
-_FOLDERS = ("checkpoints", "films", "tensorboard")
-_OWN = (*_WHOLE_FILES, "lock", "wandb-id", "play.mp4", "play.gif")
-
-
-def _is_own(entry: Path) -> bool:
-    """Tell whether something in a run's folder was written there by training, or a film of it."""
-    if entry.name in _FOLDERS:
-        return files.is_folder(entry)
-    return files.is_file(entry) and (files.finished_name(entry.name) or entry.name) in _OWN
-
-
-def _only_leftovers(path: Path) -> bool:
-    """Tell whether a folder holds no more than a crash leaves before config.json is there."""
-    return all(
-        entry.name == "lock"
-        or (entry.name == "checkpoints" and record.is_untouched(entry))
-        or files.finished_name(entry.name) == "config.json"
-        for entry in path.iterdir()
-    )
 
 
 def _at_most(row: Mapping[str, Any], step: int) -> bool:
@@ -419,26 +371,10 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """List the settings in which two configurations differ, one line each."""
-    lines = []
-    for key in sorted(set(old) | set(new)):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            lines += differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            lines.append(_difference(f"{prefix}{key}", before, after))
-    return lines
-
-
-def _difference(name: str, before: Any, now: Any) -> str:
-    return f"  {name}: {shortened(before)} there, {shortened(now)} here"
-
-
 def _already_exists(run: Run, config: Mapping[str, Any]) -> str:
     # Versions, commit and machine do not count.
     old, new = ({key: c.get(key) for key in ("algorithm", "spec")} for c in (run.config, config))
-    changed = [line for line in differences(old, new) if not line.startswith(_UNTIL)]
+    changed = [line for line in differences.listed(old, new) if not line.startswith(_UNTIL)]
     if changed:
         return "\n".join(
             [f"{run.path} holds a run with other settings:", *changed, "Choose another --run-dir."]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hadamard.core import discover, files, remedies, renamed, typed
 from hadamard.core.config import RunSpec, flattened, overridden, to_dict
-from hadamard.text import joined, unknown
+from hadamard.text import install, joined, unknown
 
 FORMATS = (".yaml", ".yml", ".json")
 
@@ -142,7 +142,7 @@ def _yaml(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise ImportError(
-            "a YAML file needs PyYAML: pip install 'hadamard-rl[train]', or write it as JSON"
+            f"a YAML file needs PyYAML: {install('train')}, or write it as JSON"
         ) from error
     try:
         values = yaml.safe_load(text)

@@ -18,7 +18,8 @@ INTERRUPTED = 75
 
 It is EX_TEMPFAIL of sysexits.h: running the same command again continues.
 """
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
+SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))  # on Windows two
 _SECONDS_UNTIL_RAISED_AGAIN = 1.0
 
 Handler = Callable[[int, Any], Any]
@@ -68,6 +69,9 @@ def stop_at_once(*, restore: bool = True) -> Iterator[None]:
     Without ``restore`` the handlers stay after the block, for a process that ends with it.
     """
     global _at_once
+    if not hasattr(signal, "SIGALRM"):  # Windows, where nothing is trained
+        yield
+        return
     outer, handler = _at_once, _AtOnce()
     replaced = _install(handler, *SIGNALS, signal.SIGALRM)
     if replaced:
@@ -126,7 +130,7 @@ def _install(handler: Handler | signal.Handlers, *numbers: int) -> dict[int, Any
     numbers = tuple(
         number
         for number in numbers
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+        if number != getattr(signal, "SIGHUP", 0) or signal.getsignal(number) != signal.SIG_IGN
     )
     try:
         return {number: signal.signal(number, handler) for number in numbers}

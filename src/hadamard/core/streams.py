@@ -18,6 +18,9 @@ from hadamard.core import files
 from hadamard.core.files import RunError
 from hadamard.core.typed import WrongType, checked
 
+STREAMS = ("episodes", "train", "eval", "health", "kde", "timing")
+"""Their names in a run's folder."""
+
 _FIRST_READ = 8_192
 """Bytes read at first for the last rows; more only where too few rows are in them."""
 LONGEST_LINE = 64 * 2**20

@@ -24,8 +24,11 @@ A plugin's module that defines these is a suite, too. A suite may also define:
 - ``prepare()``, called once in the main process before workers start;
 - ``SLOW``, whether several environments are spread over worker processes by default;
 - ``PRELOAD``, the packages to load once for all workers;
-- ``make_on_device``, which makes environments that are tensor programs (``tensor_games``), for
-  fleets of runs;
+- ``make_on_device``, which makes environments that are played on the learner's device: tensor
+  programs (``tensor_games``), for fleets of runs, or emulators. ``longest_rollout(task)`` belongs
+  to it: a number of steps in which no game is truncated twice;
+- ``emulator_trouble(task, device)``, where ``--train.emulators`` chooses between ``make`` and
+  ``make_on_device``: it says why the second is not possible;
 - ``make_part``, which makes the environments of one worker, and ``assemble``, which wraps those
   of all workers into the suite's batch.
 
@@ -39,7 +42,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -51,10 +54,16 @@ from hadamard.envs.common import EnvironmentFailure, environment_seeds
 from hadamard.envs.tensor_games import TensorGames
 from hadamard.text import did_you_mean, unknown
 
+if TYPE_CHECKING:
+    from hadamard.envs.atari_on_device import EmulatedGames
+
 __all__ = [
     "MissingExtra",
     "automatic_workers",
+    "emulator_trouble",
+    "has_emulators",
     "install_command",
+    "longest_rollout",
     "make",
     "make_on_device",
     "make_part",
@@ -128,6 +137,12 @@ def install_command(suite: str, task: str | None = None) -> str:
     return f"{command} && {second_command}" if second_command else command
 
 
+def _from_checkout(suite: str, task: str) -> str:
+    """Say how the extra is installed where the package itself is no index's."""
+    extra = _requirements(suite, task)[1]
+    return f" (from a checkout: pip install '.[{extra}]')" if extra else ""
+
+
 def tasks(suite: str) -> tuple[str, ...]:
     """Return a suite's tasks."""
     names: tuple[str, ...] = _import_suite(suite).tasks()
@@ -169,7 +184,7 @@ def _resolve(name: str) -> tuple[str, str]:
     if missing_packages:
         raise MissingExtra(
             f"{suite}/{task_name} needs {', '.join(missing_packages)}. Install it with: "
-            f"{install_command(suite, task_name)}"
+            f"{install_command(suite, task_name)}{_from_checkout(suite, task_name)}"
         )
     return suite, task_name
 
@@ -242,15 +257,50 @@ def make(
     return _make_batch(name, seed, num_envs, device, workers, options, failures=failures)
 
 
-def plays_on_device(name: str) -> bool:
-    """Say whether an environment also exists as a tensor program, for fleets of runs."""
-    return hasattr(_import_suite(_resolve(name)[0]), "make_on_device")
+def has_emulators(name: str) -> bool:
+    """Say whether ``--train.emulators`` decides where an environment's games are played."""
+    return hasattr(_import_suite(_resolve(name)[0]), "emulator_trouble")
 
 
-def make_on_device(name: str, seed: int, num_envs: int, device: torch.device | str) -> TensorGames:
-    """Make a batch of environments that are tensor programs, on the learner's device."""
+def emulator_trouble(name: str, device: torch.device) -> str | None:
+    """Say why an environment's emulators cannot play on a GPU; None if they can."""
     suite, task = _resolve(name)
-    games: TensorGames = _import_suite(suite).make_on_device(task, seed, num_envs, device)
+    trouble: str | None = _import_suite(suite).emulator_trouble(task, device)
+    return trouble
+
+
+def plays_on_device(name: str, emulators: str = "cpu") -> bool:
+    """Say whether an environment's games are played on the learner's device.
+
+    ``emulators`` is ``--train.emulators``, which decides it in a suite of emulators.
+    """
+    module = _import_suite(_resolve(name)[0])
+    return hasattr(module, "make_on_device") and (emulators == "gpu" or not has_emulators(name))
+
+
+def longest_rollout(name: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    suite, task = _resolve(name)
+    module = _import_suite(suite)
+    steps: int = module.longest_rollout(task)
+    return steps
+
+
+def make_on_device(
+    name: str,
+    seed: int | Sequence[int],
+    num_envs: int,
+    device: torch.device | str,
+    *,
+    training: bool = True,
+    atari_reset: str = "cleanrl",
+) -> TensorGames | EmulatedGames:
+    """Make a batch of environments that are played on the learner's device; see ``make``."""
+    suite, task = _resolve(name)
+    module = _import_suite(suite)
+    options = _options_of(module, training=training, atari_reset=atari_reset)
+    games: TensorGames | EmulatedGames
+    games = module.make_on_device(task, seed, num_envs, device, **options)
     return games
 
 

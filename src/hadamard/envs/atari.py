@@ -14,7 +14,8 @@ greedy play, the step simply returns that observation.
 
 ``AtariGames`` plays the games and returns single frames, in this process or in workers;
 ``AtariEnvs`` stacks the frames on the learner's device, so that only a quarter of each observation
-is copied there. The state is exact.
+is copied there. The state is exact. ``EmulatedGames`` (``atari_on_device.py``) are the same games
+on a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hadamard.core.types import Envs, EnvSpec, Episode, State, Step
+from hadamard.envs.atari2600 import roms
+from hadamard.envs.atari2600.batch import refusal
+from hadamard.envs.atari2600.nvrtc import NoGpuEmulators, check_gpu
 from hadamard.envs.atari_game import FRAME_SKIP, SIDE, Frame, Game, open_emulator
+from hadamard.envs.atari_on_device import SHORTEST_CUT, EmulatedGames
 from hadamard.envs.common import (
     check_actions,
     check_num_envs,
@@ -89,6 +94,49 @@ def make(
     return assemble(games, device, training=training, atari_reset=atari_reset)
 
 
+def make_on_device(
+    task: str,
+    seed: int | Sequence[int],
+    num_envs: int,
+    device: torch.device | str = "cpu",
+    *,
+    training: bool = True,
+    atari_reset: str = "cleanrl",
+) -> EmulatedGames:
+    """Make a batch of one game that plays on the learner's device: ``--train.emulators gpu``."""
+    check_task("atari", task, tasks())
+    check_reset(atari_reset)
+    return EmulatedGames(
+        [rom(task)] * num_envs,
+        environment_seeds(seed, num_envs),
+        device,
+        training=training,
+        atari_reset=atari_reset,
+    )
+
+
+def longest_rollout(task: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    del task
+    return SHORTEST_CUT
+
+
+def emulator_trouble(task: str, device: torch.device) -> str | None:
+    """Say why a game cannot be played by the emulators of a GPU; None if it can.
+
+    The first call on a machine compiles them, which takes some seconds.
+    """
+    name = rom(task)
+    if (reason := refusal(name)) is not None:
+        return f"{task} is not played on a GPU: {reason}"
+    try:
+        roms.read(name)
+        check_gpu(device)
+    except (roms.UnknownRom, NoGpuEmulators) as error:
+        return str(error)
+    return None
+
+
 def make_part(
     task: str,
     seed: int | Sequence[int],
@@ -102,15 +150,20 @@ def make_part(
     del device  # single frames stay on the CPU until they are stacked
     check_task("atari", task, tasks())
     check_num_envs(num_envs)
-    if atari_reset not in RESETS:
-        raise ValueError(
-            f"atari_reset (--train.atari-reset) must be {' or '.join(RESETS)}, got {atari_reset!r}"
-        )
+    check_reset(atari_reset)
     games = []
     for game_seed in environment_seeds(seed, num_envs):
         emulator = open_emulator(rom(task), game_seed, atari_reset)
         games.append(Game(emulator, game_seed, atari_reset, training=training))
     return AtariGames(games, training=training)
+
+
+def check_reset(atari_reset: str) -> None:
+    """Refuse a protocol that does not exist."""
+    if atari_reset not in RESETS:
+        raise ValueError(
+            f"atari_reset (--train.atari-reset) must be {' or '.join(RESETS)}, got {atari_reset!r}"
+        )
 
 
 def assemble(

@@ -78,8 +78,15 @@ class CheckedEnvs:
         return self.receive()
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture of the first environment."""
-        return self.envs.render()
+        """Return a picture of the first environment.
+
+        Raises:
+            NotImplementedError: The suite draws none.
+        """
+        draw: Callable[[], NDArray[np.uint8]] | None = getattr(self.envs, "render", None)
+        if draw is None:
+            raise NotImplementedError(f"{self.name} has no pictures")
+        return draw()
 
     def close(self) -> None:
         """Free what the environments hold."""

@@ -33,6 +33,7 @@ from hadamard.envs.common import (
     environment_seeds,
 )
 from hadamard.envs.tensor_games import Rules, TensorGames
+from hadamard.text import install
 
 REQUIRES = ("minatar",)
 EXTRA = "minatar"
@@ -82,11 +83,20 @@ def make(
     return MinAtarEnvs(task, seed, num_envs, device, ramping=ramping)
 
 
-def make_on_device(task: str, seed: int, num_envs: int, device: torch.device | str) -> TensorGames:
+def make_on_device(
+    task: str, seed: int, num_envs: int, device: torch.device | str, *, training: bool = True
+) -> TensorGames:
     """Make a batch of one game as tensors on a device; it draws other random numbers."""
+    del training
     check_task("minatar", task, tasks())
     rules = Rules(minatar_tensors.game(task), STICKY_ACTION_PROBABILITY, MAX_STEPS)
     return TensorGames(rules, seed, num_envs, device)
+
+
+def longest_rollout(task: str) -> int:
+    """Return a number of steps in which no game on the device is truncated twice."""
+    del task
+    return MAX_STEPS
 
 
 class MinAtarEnvs:
@@ -233,7 +243,7 @@ def _game_class(task: str) -> Any:
     """Load a game's file alone: its package takes seconds to import pandas and plotting."""
     package = importlib.util.find_spec("minatar")
     if package is None or not package.submodule_search_locations:
-        raise ImportError("minatar is not installed: pip install 'hadamard-rl[minatar]'")
+        raise ImportError(f"minatar is not installed: {install('minatar')}")
     path = Path(package.submodule_search_locations[0], "environments", f"{task}.py")
     spec = importlib.util.spec_from_file_location(f"minatar_game_{task}", path)
     assert spec is not None

@@ -1,7 +1,7 @@
 """Modules of the user's that may be imported: only those that he names himself.
 
 A run folder may come from a stranger, so a module is never imported because a folder names it. The
-user names one on the command line (``--env gym/module:id`` of a new run, ``--import module`` of any
+user names one on the command line (``--env gym/module:id`` of a new run, ``--plugin module`` of any
 command), or imports it himself in Python. Worker processes inherit the names.
 """
 
@@ -41,7 +41,7 @@ def load(module: str, needed_by: str) -> None:
     if module not in _allowed():
         raise NotNamed(
             f"{needed_by} is made by the module {module}, which is imported only if you name it: "
-            f"add --import {module} to the command (in Python: import {module} before)"
+            f"add --plugin {module} to the command (in Python: import {module} before)"
         )
     try:
         importlib.import_module(module)

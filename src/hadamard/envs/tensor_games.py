@@ -56,6 +56,11 @@ class Outcome(NamedTuple):
     """Of the episode so far, this step included."""
     length: Tensor
 
+    @property
+    def finished(self) -> Tensor:
+        """Whether an episode ended, which is reported."""
+        return self.terminated | self.truncated
+
 
 def play(
     rules: Rules, state: Tensors, action: Tensor, actions: Tensor, draws: Tensor
@@ -197,8 +202,12 @@ class StackedGames:
     policy plays beside it.
     """
 
+    traceable = True
+    """Whether torch.compile can compile a step as a whole."""
+
     def __init__(self, runs: Sequence[Sequence[TensorGames]]) -> None:
         first = runs[0][0]
+        self.device, self.lanes = first.seed.device, first.rules.lanes
         self.rules, self.actions, self.spec = first.rules, first.actions, first.spec
         self.count, self.sizes = len(runs), [part.num_envs for part in runs[0]]
         self.seed = torch.stack([torch.cat([part.seed for part in run]) for run in runs])
@@ -226,6 +235,14 @@ class StackedGames:
         obs = self.rules.game.observe(state)
         stacked: Tensor = obs.unflatten(0, (self.count, sum(self.sizes)))
         return stacked
+
+    def counters(self, step: int) -> Tensor:
+        """Return the counters of random numbers of each run and part, at a step of the runs."""
+        del step  # the games have counted
+        return self.steps
+
+    def launch(self, action: Tensor) -> None:
+        """Do nothing: ``step`` plays the games."""
 
     def step(self, action: Tensor, draws: Tensor) -> tuple[Tensor, Outcome]:
         """Play one step of all games; return the next observations and what the step led to.

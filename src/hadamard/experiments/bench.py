@@ -6,15 +6,18 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from hadamard import envs
 from hadamard.core import discover
 from hadamard.core.config import RunSpec, overridden, to_dict
+from hadamard.core.machine import choose_device
 from hadamard.core.run import Run
+from hadamard.training import fleet
 from hadamard.training.progress import Quiet
 from hadamard.training.setup import ALGORITHMS, Setup
 from hadamard.training.start import default_spec
@@ -42,6 +45,8 @@ class Bench:
     """The algorithms to measure, one after another."""
     env: str = "minatar/breakout"
     """The environment to train in."""
+    emulators: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where the emulators of Atari play; auto measures both, if there is a GPU."""
     seconds: float = 5.0
     """How many seconds each variant trains in each of its three turns."""
     device: str = "auto"
@@ -88,6 +93,8 @@ class TimedTraining:
             "run_dir": str(folder),
             "train.tensorboard": False,
             "train.wandb": None,
+            "train.trackio": None,
+            "train.mlflow": None,
             "train.checkpoint_every": 0,
             "train.health_every": 0,
             **short_warm_up(algorithm, spec),
@@ -173,11 +180,48 @@ def check(request: Bench) -> None:
 
 def bench(request: Bench) -> str:
     """Measure, and return the table."""
+    places = places_of_emulators(request)
+    if places == ["gpu"]:
+        return one_run_fleets(request)
     heading = (
         f"{request.env}, torch {torch.__version__}; share of the time by part, health at its "
         "default interval"
     )
-    return table(heading, {name: measure(name, request) for name in request.algorithms})
+    measured = table(heading, {name: measure(name, request) for name in request.algorithms})
+    return f"{measured}\n\n{one_run_fleets(request)}" if "gpu" in places else measured
+
+
+def places_of_emulators(request: Bench) -> list[str]:
+    """Return where emulators are measured: cpu, gpu or both; cpu where there are none."""
+    choice = request.emulators
+    if not envs.has_emulators(request.env):
+        if choice != "auto":
+            raise ValueError(f"--emulators {choice} is for Atari, and not for {request.env}")
+        return ["cpu"]
+    if choice == "cpu":
+        return ["cpu"]
+    trouble = envs.emulator_trouble(request.env, choose_device(request.device))
+    if trouble is None:
+        return ["gpu"] if choice == "gpu" else ["cpu", "gpu"]
+    if choice == "gpu":
+        raise ValueError(f"--emulators gpu is not possible: {trouble}")
+    return ["cpu"]
+
+
+def one_run_fleets(request: Bench) -> str:
+    """Return the table of single runs with the emulators on the GPU, which are fleets of one run.
+
+    Algorithms that learn from a replay are left out: their games are few.
+    """
+    from hadamard.experiments import fleet_bench
+
+    gpu = overridden(default_spec(request.algorithms[0], request.env), {"train.emulators": "gpu"})
+    suited = tuple(name for name in request.algorithms if fleet.is_emulated(name, gpu))
+    if not suited:
+        raise ValueError("--emulators gpu measures algorithms without a replay: pqn or ppo")
+    return fleet_bench.bench(
+        replace(request, algorithms=suited, emulators="gpu", fleet=True, runs=(1,))
+    )
 
 
 def table(heading: str, measured: Mapping[str, Mapping[str, tuple[Timing, float]]]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hadamard import envs
 from hadamard.core import require
-from hadamard.core.config import overridden, to_dict
+from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import RunError
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.launchers import check_jobs
@@ -25,20 +26,70 @@ LAYERS = {"tanh": "plain", "tanh + HR": "hadamard"}
 """The layer of each variant."""
 
 
-def demo(
-    output: Path, algorithm: str, env: str, steps: int, seeds: int, parallel: int
-) -> Path | None:
+LEARNING_RATES = {"dqn": 4e-3}
+"""Learning rates at which tanh saturates within minutes, see docs/demo.md; DQN's is 40 times the
+usual one. Other algorithms keep theirs."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the demo trains."""
+
+    algorithm: str
+    env: str
+    steps: int
+    learning_rate: float | None = None
+    """None: that of `LEARNING_RATES`, or the algorithm's own."""
+
+    @property
+    def base(self) -> RunSpec[Any]:
+        """The settings that all runs share."""
+        spec: RunSpec[Any] = default_spec(self.algorithm, self.env)
+        return cast(RunSpec[Any], overridden(spec, self._changes()))
+
+    def _changes(self) -> dict[str, Any]:
+        # Ten diagnoses and checkpoints; the page shows the densities at the first, middle and last.
+        often = max(self.steps // 10, 2_048)
+        changes = {
+            "device": "cpu",
+            "train.steps": self.steps,
+            "train.threads": 1,
+            "train.log_every": max(self.steps // 100, 1),
+            "train.health_every": often,
+            "train.checkpoint_every": often,
+            "net.activation": "tanh",
+        }
+        rate = self.learning_rate or LEARNING_RATES.get(self.algorithm)
+        return changes if rate is None else {**changes, "algo.learning_rate": rate}
+
+    @property
+    def words(self) -> str:
+        """Algorithm, environment, and the learning rate where it is not the usual one."""
+        title = f"{self.algorithm.upper()} on {self.env}"
+        usual, rate = (
+            getattr(spec.algo, "learning_rate", None)
+            for spec in (default_spec(self.algorithm, self.env), self.base)
+        )
+        if rate is None or usual is None or rate == usual:
+            return title
+        return f"{title}, learning rate {rate:g} ({rate / usual:.3g} times the usual one)"
+
+
+def demo(output: Path, setting: Setting, seeds: int, parallel: int) -> Path | None:
     """Train all runs and write the page.
 
     Returns:
         The path of the page, or None if the runs were asked to stop and have saved.
     """
-    for name, value in (("steps", steps), ("jobs", parallel)):
+    for name, value in (("steps", setting.steps), ("jobs", parallel)):
         if value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    if setting.learning_rate is not None and setting.learning_rate <= 0:
+        raise ValueError(f"--learning-rate must be above 0, got {setting.learning_rate:g}")
     require.seeds(seeds)
-    envs.make(env, 0, 1).close()  # a wrong name is reported once, not by every run
-    jobs = demo_jobs(output, algorithm, env, steps, seeds)
+    envs.make(setting.env, 0, 1).close()  # a wrong name is reported once, not by every run
+    jobs = demo_jobs(output, setting, seeds)
+    print(f"tanh with and without HR: {setting.words}")
     if not _train(jobs, parallel):
         return None
     page = output / "index.html"
@@ -46,7 +97,7 @@ def demo(
     write_comparison(
         page,
         runs,
-        f"tanh with and without HR: {algorithm.upper()} on {env}",
+        f"tanh with and without HR: {setting.words}",
         lambda algorithm, env: to_dict(default_spec(algorithm, env)),
     )
     for section in sections(runs):
@@ -55,30 +106,17 @@ def demo(
     return page
 
 
-def demo_jobs(output: Path, algorithm: str, env: str, steps: int, seeds: int) -> dict[str, Job]:
+def demo_jobs(output: Path, setting: Setting, seeds: int) -> dict[str, Job]:
     """Return the runs by their labels, such as "tanh + HR, seed 0"."""
-    base = overridden(default_spec(algorithm, env), _settings(steps))
+    base, prefix = setting.base, f"{setting.algorithm}_{setting.env.replace('/', '-')}"
     jobs = {}
     for seed in range(seeds):
         for variant, layer in LAYERS.items():
-            folder = output / "runs" / f"{algorithm}_{env.replace('/', '-')}_{layer}_seed{seed}"
+            folder = output / "runs" / f"{prefix}_{layer}_seed{seed}"
             spec = overridden(base, {"net.layer": layer, "seed": seed, "run_dir": str(folder)})
             spec.check()
-            jobs[f"{variant}, seed {seed}"] = Job(algorithm, spec)
+            jobs[f"{variant}, seed {seed}"] = Job(setting.algorithm, spec)
     return jobs
-
-
-def _settings(steps: int) -> dict[str, Any]:
-    # Ten diagnoses and checkpoints; the page shows the densities at the first, middle and last.
-    return {
-        "device": "cpu",
-        "train.steps": steps,
-        "train.threads": 1,
-        "train.log_every": max(steps // 100, 1),
-        "train.health_every": max(steps // 10, 2_048),
-        "train.checkpoint_every": max(steps // 10, 2_048),
-        "net.activation": "tanh",
-    }
 
 
 def _train(jobs: dict[str, Job], parallel: int) -> bool:

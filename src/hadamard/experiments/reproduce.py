@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,20 @@ def train_runs(request: Request, options: Options) -> Summary:
     summary = launch([run.job for run in runs], options)
     print(summary)
     return summary
+
+
+def relearn_runs(request: Request) -> list[str]:
+    """Let the networks of finished runs relearn, in experiments that need it; return problems."""
+    names = tuple(e.name for e in request.experiments if e.relearns)
+    if not names:
+        return []
+    from hadamard.training.relearning import Budget, relearn
+
+    runs = plan(dataclasses.replace(request, names=names))
+    finished = [run.job.path for run in runs if run.finished]
+    small = {"observations": 128, "updates": 20, "batch_size": 32}
+    budget = Budget(**small) if request.scale == "smoke" else Budget()
+    return relearn(finished, budget)
 
 
 def dry_run(request: Request, options: Options) -> str:

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hadamard.health.samples import as_samples, resolve_feature_dim, stacked
+from hadamard.health.samples import (
+    Array,
+    NotFinite,
+    as_samples,
+    as_tensor,
+    resolve_feature_dim,
+    stacked,
+)
 from hadamard.modules import AFFINE
 
 
@@ -57,7 +64,7 @@ class HiddenBias:
 
 @torch.no_grad()
 def hidden_bias(
-    activations: Tensor, next_layer: nn.Module, mask: Tensor, feature_dim: int | None = None
+    activations: Array, next_layer: nn.Module, mask: Array, feature_dim: int | None = None
 ) -> HiddenBias:
     """Split the output of ``next_layer`` on ``activations`` into live, dormant and bias parts.
 
@@ -77,11 +84,12 @@ def hidden_bias(
         -2.5
     """
     layer = affine_of(next_layer)
+    activations, mask = as_tensor(activations, "activations"), as_tensor(mask, "mask")
     as_samples(activations, feature_dim=feature_dim)  # raises an error for NaN
     parts = split_outputs([layer], activations[None], mask[None], feature_dim)
     live, dormant, bias = (part[0] for part in parts)
     if not finite_outputs(live[None], dormant[None]):
-        raise ValueError(
+        raise NotFinite(
             f"{type(layer).__name__} returns NaN or infinite values for finite activations; check "
             "its weights before diagnosing it"
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hadamard.health.dormant import Kind
+from hadamard.health.outputs import named_outputs, tensors
 from hadamard.health.random_state import random_state_restored
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
@@ -47,6 +49,8 @@ ACTIVATION_FUNCTIONS = _activation_functions()
 
 
 Order = Literal["features first", "features last"]
+DictAs = Literal["keywords", "positional"]
+"""Whether a dict of inputs is keyword arguments, or one positional argument."""
 
 
 class Reader(NamedTuple):
@@ -55,6 +59,15 @@ class Reader(NamedTuple):
     name: str
     layer: nn.Module
     order: Order
+
+
+class Site(NamedTuple):
+    """Where a module was called."""
+
+    callers: tuple[str, ...]
+    """The modules around the call, outermost first."""
+    after: str
+    """The module or representation whose output it was called on; empty if it is not known."""
 
 
 @dataclass
@@ -70,6 +83,10 @@ class Representation:
     """The dimension that holds the features, if it cannot be inferred from the shape."""
     readers: list[Reader] = field(default_factory=list)
     """The affine layers that have it as their input."""
+    writer: str | None = None
+    """The name of the affine layer that was called last before it; None if none was."""
+    site: Site = field(default_factory=lambda: Site((), ""))
+    """Where its module was called."""
 
     def order_in(self, x: Tensor) -> Order | None:
         """Return the order of dimensions in which ``x`` is this representation; None if it is not.
@@ -92,6 +109,26 @@ class Representation:
         return None
 
 
+def _told_apart(representations: list[Representation]) -> list[Representation]:
+    """Give representations of one name, whose module was called repeatedly, different names."""
+    groups: dict[str, list[Representation]] = {}
+    for representation in representations:
+        groups.setdefault(representation.name, []).append(representation)
+    for name, group in groups.items():
+        if len(group) == 1:
+            continue
+        around_all = set.intersection(*(set(r.site.callers) for r in group))
+        numbers: Counter[str] = Counter()
+        for representation in group:
+            own = [c for c in representation.site.callers if c not in around_all]
+            place = f"in {own[-1]}" if own else f"after {representation.site.after}"
+            label = name if place == "after " else f"{name} ({place})"
+            numbers[label] += 1
+            count = numbers[label]
+            representation.name = label if count == 1 else f"{label} (call {count})"
+    return representations
+
+
 def _equal(x: Tensor, y: Tensor) -> bool:
     """Say whether tensors are equal; NaN equals NaN."""
     if torch.equal(x, y):
@@ -109,39 +146,78 @@ class _Recorder(TorchFunctionMode):
 
     def take(self) -> list[Representation]:
         """Return what was recorded since the last call."""
-        recorded = getattr(self, "representations", [])
+        recorded = _told_apart(getattr(self, "representations", []))
         self.representations: list[Representation] = []
+        self._stack: list[str] = []  # the names of the modules that are running, outermost first
+        self._sites: list[Site] = []  # where those of them that are chosen were called
         self._last_output: tuple[Tensor | None, str] = (None, "")
         self._last_affine: nn.Module | None = None
+        self._writer: str | None = None
         return recorded
 
-    def record(self, name: str, kind: Kind, output: Any) -> None:
-        if not isinstance(output, Tensor):
-            raise TypeError(
-                f"{name or 'the network'} returned {type(output).__name__}, but a representation "
-                "must be one tensor: choose a layer inside it"
-            )
-        earlier_calls = sum(r.name.partition(" (call")[0] == name for r in self.representations)
-        if earlier_calls:
-            name = f"{name} (call {earlier_calls + 1})"
+    def record(self, name: str, kind: Kind, output: Tensor, site: Site) -> None:
         # Shape alone cannot distinguish (batch, channels, length) and (batch, tokens, features).
         is_sequence = isinstance(self._last_affine, nn.Conv1d) and output.dim() == 3
         feature_dim = 1 if is_sequence else None
         self.representations.append(
-            Representation(name, kind, output.detach().clone(), output, feature_dim)
+            Representation(
+                name,
+                kind,
+                output.detach().clone(),
+                output,
+                feature_dim,
+                writer=self._writer,
+                site=site,
+            )
         )
 
-    def on_output(self, name: str, kind: Kind, _module: Any, _args: Any, output: Any) -> None:
-        self.record(name, kind, output)
+    def on_output(
+        self, name: str, kind: Kind, wanted: Set[str], module: nn.Module, _args: Any, output: Any
+    ) -> None:
+        outputs = named_outputs(module, output)
+        missing = wanted - outputs.keys()
+        if not outputs or missing:
+            of = f"{sorted(missing)[0]!r}" if missing else type(output).__name__
+            raise TypeError(
+                f"{name or 'the network'} returned {of}, but a representation must be one tensor: "
+                "choose a layer inside it"
+                if not outputs
+                else f"{name} has no output {of}; it has: {', '.join(filter(None, outputs))}"
+            )
+        site = self._sites.pop()
+        for part, values in outputs.items():
+            if not wanted or part in wanted:
+                self.record(f"{name}.{part}" if part else name, kind, values, site)
 
-    def on_enter(self, *_: Any) -> None:
+    def _site(self, args: Any) -> Site:
+        return Site(tuple(self._stack), self._after(args))
+
+    def _after(self, args: Any) -> str:
+        last_output, source = self._last_output
+        x = args[0] if args else None
+        if isinstance(x, Tensor):
+            for representation in reversed(self.representations):
+                if x is representation.original:
+                    return representation.name
+            if x is last_output and source:
+                return source
+        return ""
+
+    def on_enter(self, _module: Any, args: Any) -> None:
         self._depth += 1
+        self._sites.append(self._site(args))
 
     def on_leave(self, *_: Any) -> None:
         self._depth -= 1
 
+    def on_call(self, name: str, *_: Any) -> None:
+        self._stack.append(name)
+
+    def on_return(self, *_: Any) -> None:
+        self._stack.pop()
+
     def on_affine_input(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._last_affine = module
+        self._last_affine, self._writer = module, name
         if args and isinstance(args[0], Tensor):
             for representation in self.representations:
                 order = representation.order_in(args[0])
@@ -160,6 +236,7 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         last_output, module_name = self._last_output
         prefix = f"{module_name}:" if module_name and args and args[0] is last_output else ""
+        site = self._site(())
         output = func(*args, **(kwargs or {}))
         for representation in self.representations:
             if args and args[0] is representation.original and torch.equal(args[0], output):
@@ -167,12 +244,17 @@ class _Recorder(TorchFunctionMode):
                 representation.original = output
                 return output
         kind: Kind = "relu" if name in ("relu", "relu6") else "tanh"
-        self.record(prefix + name, kind, output)
+        self.record(prefix + name, kind, output, site)
         return output
 
 
 @contextmanager
-def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) -> Iterator[None]:
+def _hooks(
+    model: nn.Module,
+    chosen: dict[str, nn.Module],
+    wanted: Mapping[str, Set[str]],
+    recorder: _Recorder,
+) -> Iterator[None]:
     with ExitStack() as stack:
 
         def remove_at_exit(handle: Any) -> None:
@@ -182,7 +264,11 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
             if isinstance(module, AFFINE):
                 on_input = functools.partial(recorder.on_affine_input, name)
                 remove_at_exit(module.register_forward_pre_hook(on_input))
-            if not any(True for _ in module.children()):
+            if any(True for _ in module.children()):
+                enter = functools.partial(recorder.on_call, name)
+                remove_at_exit(module.register_forward_pre_hook(enter))
+                remove_at_exit(module.register_forward_hook(recorder.on_return))
+            else:
                 remove_at_exit(
                     module.register_forward_hook(functools.partial(recorder.on_any_output, name))
                 )
@@ -194,7 +280,9 @@ def _hooks(model: nn.Module, chosen: dict[str, nn.Module], recorder: _Recorder) 
             # Functions inside a chosen module are not captured: its output is measured instead.
             remove_at_exit(module.register_forward_pre_hook(recorder.on_enter))
             remove_at_exit(module.register_forward_hook(recorder.on_leave))
-            on_output = functools.partial(recorder.on_output, name, dormancy_rule(module))
+            on_output = functools.partial(
+                recorder.on_output, name, dormancy_rule(module), wanted.get(name, frozenset())
+            )
             remove_at_exit(module.register_forward_hook(on_output))
         yield
 
@@ -204,13 +292,14 @@ def capture(
     call: Callable[..., Any],
     inputs: Any,
     layers: LayerChoice | None = None,
+    dict_as: DictAs = "keywords",
 ) -> list[Representation]:
     """Call a function of the network once; return hidden representations in order of computation.
 
     What runs is a replica of the network, in evaluation mode and without gradients. The network
     itself gets no hooks and stays in its mode, so another thread may train it meanwhile.
     """
-    return capture_alike(model, [model], call, [inputs], layers)[0]
+    return capture_alike(model, [model], call, [inputs], layers, dict_as)[0]
 
 
 def capture_alike(
@@ -219,12 +308,13 @@ def capture_alike(
     call: Callable[..., Any],
     inputs: Sequence[Any],
     layers: LayerChoice | None,
+    dict_as: DictAs = "keywords",
 ) -> list[list[Representation]]:
     """Capture networks that differ from the first in their parameters and buffers only.
 
     As ``capture``, for a function of the first one. All run in one replica of it.
     """
-    chosen, capture_functions = choose_modules(first, layers)
+    chosen, wanted, capture_functions = choose_modules(first, layers)
     replica = Replica(first)
     run = replica.rebuilt(call, depth=_SEARCH_DEPTH)
     if run is call:
@@ -239,14 +329,14 @@ def capture_alike(
         _ONE_AT_A_TIME,
         torch.compiler.set_stance("force_eager"),
         torch.no_grad(),
-        _hooks(replica.module(first), copies, recorder),
+        _hooks(replica.module(first), copies, wanted, recorder),
     ):
         for model, own_inputs in zip(models, inputs, strict=True):
             if model is not first:
                 replica.take_weights(model)
             functions = recorder if capture_functions else nullcontext()
             with random_state_restored(model), functions:
-                _run(run, own_inputs)
+                _run(run, tensors(own_inputs, model), dict_as)
             captured.append(recorder.take())
     if not all(captured):
         raise ValueError(
@@ -263,8 +353,8 @@ def capture_alike(
     return captured
 
 
-def _run(call: Callable[..., Any], inputs: Any) -> None:
-    if isinstance(inputs, Mapping):
+def _run(call: Callable[..., Any], inputs: Any, dict_as: DictAs) -> None:
+    if isinstance(inputs, Mapping) and dict_as == "keywords":
         call(**inputs)
     elif isinstance(inputs, tuple | list):
         call(*inputs)

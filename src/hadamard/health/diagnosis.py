@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from hadamard.health import drawing, printing
-from hadamard.health.capture import Representation, capture, capture_alike
-from hadamard.health.dormant import THRESHOLD
+from hadamard.health.capture import DictAs, Representation, capture, capture_alike
+from hadamard.health.dormant import THRESHOLD, check_threshold
 from hadamard.health.layer import LayerHealth
 from hadamard.health.measuring import Settings, group_size, measured
-from hadamard.health.samples import Positions
-from hadamard.health.selection import LayerChoice
+from hadamard.health.network import (
+    Chosen,
+    Loss,
+    Weights,
+    choose,
+    network_health,
+    weight_norms,
+)
+from hadamard.health.outputs import tensors
+from hadamard.health.rank import check_delta
+from hadamard.health.samples import Positions, check_positions
+from hadamard.health.selection import LayerChoice, choose_modules
 from hadamard.modules import refuse_torchscript
 
 if TYPE_CHECKING:
@@ -33,6 +44,8 @@ class Diagnosis(Sequence[LayerHealth]):
     layers: tuple[LayerHealth, ...]
     threshold: float
     delta: float
+    network: Mapping[str, float | None] = field(default_factory=dict)
+    """Measures of the whole network by name: ``weight_norm``, and those that were chosen."""
 
     def __getitem__(self, key: Any) -> Any:
         """Return a layer by position or by name."""
@@ -66,6 +79,7 @@ class Diagnosis(Sequence[LayerHealth]):
             "observations": self.observations,
             "threshold": self.threshold,
             "delta": self.delta,
+            "network": dict(self.network),
             "layers": [layer.to_dict() for layer in self.layers],
             "verdict": self.verdict(),
         }
@@ -94,16 +108,30 @@ def diagnose(
     delta: float = 0.01,
     positions: Positions = "samples",
     generator: torch.Generator | None = None,
+    measures: str | Sequence[str] = (),
+    loss: Loss | None = None,
+    before: Weights | None = None,
+    discrete: bool = True,
+    dict_as: DictAs = "keywords",
 ) -> Diagnosis:
     """Measure the hidden representations of any network on a batch of inputs.
 
-    ``inputs`` is a tensor, a tuple of positional arguments or a dict of keyword arguments; a few
-    thousand observations make a good batch. ``forward`` replaces ``model(...)`` for networks
-    without a forward method (``forward=agent.get_value``). ``layers`` chooses what to measure: a
-    glob pattern, several, or a predicate on (name, module). By default these are the marked modules
-    (``mark``), or else every activation, including functions such as ``F.relu``. With
-    ``positions="samples"`` each channel of a feature map is one neuron, and its positions are
-    further samples; with ``"neurons"`` each channel at each position is one neuron.
+    ``inputs`` is a tensor or an array, a tuple of positional arguments or a dict; a few thousand
+    observations make a good batch. A dict holds keyword arguments; with ``dict_as="positional"``
+    it is one argument itself, as the observations of many environments are. ``forward`` replaces
+    ``model(...)`` for networks without a forward method (``forward=agent.get_value``).
+
+    ``layers`` chooses what to measure: a glob pattern, several, or a predicate on (name, module).
+    By default these are the marked modules (``mark``), or else every activation, including
+    functions such as ``F.relu``, and the output of every recurrent layer. What returns several
+    tensors has them by name (``lstm.output``, ``lstm.cell``). A module that is called repeatedly
+    is measured at each call, named after where that is: ``act (after fc1)``, ``act (in critic)``.
+    With ``positions="samples"`` each channel of a feature map is one neuron, and its positions
+    are further samples; with ``"neurons"`` each channel at each position is one neuron.
+
+    ``measures`` chooses more, of the whole network: ``gradient`` (of ``loss(network, inputs)``),
+    ``update`` and ``churn`` (against the weights ``before``, see ``weights_of``) and ``ntk``; not
+    ``discrete`` means that outputs are no action values or logits.
 
     A replica of the network, which shares its weights, runs once in evaluation mode and without
     gradients. The network itself is not changed, and another thread may train it meanwhile.
@@ -113,13 +141,35 @@ def diagnose(
         >>> diagnose(net, torch.randn(256, 4))["1"].neurons
         32
     """
+    check_arguments(
+        model,
+        layers,
+        forward=forward,
+        threshold=threshold,
+        delta=delta,
+        positions=positions,
+        generator=generator,
+        dict_as=dict_as,
+    )
+    chosen = choose(measures, loss, discrete=discrete)
+    if chosen.needs_earlier_weights and before is None:
+        raise ValueError(
+            f"measures={measures!r} compares with earlier weights: pass before=weights, taken with "
+            "hadamard.health.weights_of(network) before the update"
+        )
     target = _runnable(model, forward)
-    representations = capture(target, forward or target, inputs, layers)
+    call = forward or target
     settings = Settings(threshold, delta, positions)
+    representations = capture(target, call, inputs, layers, dict_as)
     (result,) = measured([representations], settings, [generator])
     if isinstance(result, ValueError):
         raise result
-    return _diagnosis(target, representations, result, settings)
+    diagnosis = _diagnosis(target, representations, result, settings)
+    (norm,) = weight_norms([target])
+    inputs = tensors(inputs, target)
+    if isinstance(inputs, Mapping) and dict_as == "positional":
+        inputs = (inputs,)
+    return _with_network(diagnosis, norm, target, call, inputs, representations, chosen, before)
 
 
 def diagnose_together(
@@ -131,6 +181,8 @@ def diagnose_together(
     delta: float = 0.01,
     positions: Positions = "samples",
     generators: Sequence[torch.Generator | None] | None = None,
+    chosen: Chosen | None = None,
+    before: Sequence[Weights | None] | None = None,
 ) -> list[Diagnosis | ValueError]:
     """Diagnose many networks, each on its own inputs, as one computation.
 
@@ -138,6 +190,9 @@ def diagnose_together(
     with the weights of each. Returns what ``diagnose`` returns for each network, up to the rounding
     of densities and contributions. In the place of a network with NaN or infinite activations or
     outputs stands the error that ``diagnose`` raises for it, so the others are still diagnosed.
+
+    ``chosen`` are measures of whole networks (``choose``), taken one network after the other;
+    ``before`` are the earlier weights of each.
 
     Examples:
         >>> nets = [nn.Sequential(nn.Linear(4, 32), nn.Tanh()) for _ in range(3)]
@@ -147,6 +202,9 @@ def diagnose_together(
     targets = [_runnable(model, None) for model in models]
     noise = [None] * len(targets) if generators is None else list(generators)
     settings = Settings(threshold, delta, positions)
+    earlier = [None] * len(targets) if before is None else list(before)
+    norms = weight_norms(targets) if targets else []
+    chosen = chosen or Chosen()
     results: list[Diagnosis | ValueError] = []
     while len(results) < len(targets):
         start = len(results)
@@ -155,14 +213,51 @@ def diagnose_together(
         end = start + group_size(group[0])
         others, their_inputs = targets[start + 1 : end], list(inputs[start + 1 : end])
         group += capture_alike(first, others, first, their_inputs, layers)
-        for target, captured, outcome in zip(
-            targets[start:end], group, measured(group, settings, noise[start:end]), strict=True
-        ):
+        outcomes = measured(group, settings, noise[start:end])
+        for place, captured, outcome in zip(range(start, end), group, outcomes, strict=False):
             if isinstance(outcome, ValueError):
                 results.append(outcome)
-            else:
-                results.append(_diagnosis(target, captured, outcome, settings))
+                continue
+            target = targets[place]
+            diagnosis = _diagnosis(target, captured, outcome, settings)
+            results.append(
+                _try_with_network(
+                    diagnosis,
+                    norms[place],
+                    target,
+                    target,
+                    inputs[place],
+                    captured,
+                    chosen,
+                    earlier[place],
+                )
+            )
     return results
+
+
+def check_arguments(
+    model: nn.Module,
+    layers: LayerChoice | None = None,
+    *,
+    forward: Callable[..., Any] | None = None,
+    threshold: float = THRESHOLD,
+    delta: float = 0.01,
+    positions: Positions = "samples",
+    generator: torch.Generator | None = None,
+    dict_as: DictAs = "keywords",
+) -> None:
+    """Raise the errors that ``diagnose`` would raise for these arguments whatever the inputs."""
+    target = _runnable(model, forward)
+    check_threshold(threshold)
+    check_delta(delta)
+    check_positions(positions)
+    choose_modules(target, layers)
+    if dict_as not in ("keywords", "positional"):
+        raise ValueError(f"dict_as must be 'keywords' or 'positional', got {dict_as!r}")
+    if forward is not None and not callable(forward):
+        raise TypeError(f"forward must be callable, got {type(forward).__name__}")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
 
 
 def _runnable(model: nn.Module, forward: Callable[..., Any] | None) -> nn.Module:
@@ -189,3 +284,33 @@ def _diagnosis(
     observations = len(representations[0].values)
     threshold, delta = settings.threshold, settings.delta
     return Diagnosis(type(model).__name__, observations, layers, threshold, delta)
+
+
+def _with_network(
+    diagnosis: Diagnosis,
+    weight_norm: float | None,
+    model: nn.Module,
+    call: Callable[..., Any],
+    inputs: Any,
+    representations: Sequence[Representation],
+    chosen: Chosen,
+    before: Weights | None,
+) -> Diagnosis:
+    """Add the measures of the whole network to a diagnosis of its layers."""
+    health = network_health(model, call, inputs, representations, chosen, before)
+    layers = tuple(
+        dataclasses.replace(layer, gradient_dormant_fraction=health.gradient_dormant[layer.name])
+        if layer.name in health.gradient_dormant
+        else layer
+        for layer in diagnosis.layers
+    )
+    network = {"weight_norm": weight_norm, **health.values}
+    return dataclasses.replace(diagnosis, layers=layers, network=network)
+
+
+def _try_with_network(*arguments: Any) -> Diagnosis | ValueError:
+    """Do the same, or return what about the network is not finite."""
+    try:
+        return _with_network(*arguments)
+    except ValueError as error:
+        return error.with_traceback(None)

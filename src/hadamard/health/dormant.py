@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hadamard.health.kde import density_peaks
-from hadamard.health.samples import Positions, as_samples
+from hadamard.health.samples import Array, Positions, as_samples
 
 Kind = Literal["relu", "tanh", "auto"]
 THRESHOLD = 20.0
@@ -42,7 +42,7 @@ class Dormancy:
 
 
 def dormant(
-    activations: Tensor,
+    activations: Array,
     kind: Kind = "auto",
     threshold: float = THRESHOLD,
     *,
@@ -70,6 +70,14 @@ def dormant(
     return Dormancy(mask[0], "tanh", peaks[0])
 
 
+def check_threshold(threshold: float) -> None:
+    """Raise an error for a threshold that no density can be compared with."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise TypeError(f"threshold must be a number, got {type(threshold).__name__}")
+    if not threshold > 0:
+        raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
+
+
 def stacked_dormancy(
     samples: Tensor,
     kind: Kind,
@@ -83,8 +91,7 @@ def stacked_dormancy(
     """
     if kind not in ("relu", "tanh", "auto"):
         raise ValueError(f"kind must be 'relu', 'tanh' or 'auto', got {kind!r}")
-    if not threshold > 0:
-        raise ValueError(f"threshold must be positive, got {threshold}; the paper uses 20")
+    check_threshold(threshold)
     always_zero = (samples == 0).all(dim=1)
     by_zeros = [kind == "relu"] * len(samples)
     if kind == "auto":

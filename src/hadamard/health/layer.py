@@ -28,7 +28,12 @@ class LayerHealth:
     """Dormant neurons stuck near -1 or +1: their outgoing weights act as a bias."""
     constant: int
     """Neurons with exactly the same nonzero output for every input."""
+    tau_dormant: int
+    """Neurons whose mean absolute output is at most 0.025 of the layer's, whatever its scale."""
     effective_rank: int
+    stable_rank: float
+    entropy_rank: float
+    """Roy and Vetterli's effective rank."""
     readers: tuple[str, ...]
     """The affine layers that read this representation."""
     live_contribution: float | None
@@ -40,11 +45,18 @@ class LayerHealth:
     """The neurons whose densities are plotted, evenly spread over the layer."""
     plotted_samples: npt.NDArray[np.float32]
     """Activations of these neurons, (samples, neurons), thinned to at most 2,048 samples."""
+    gradient_dormant_fraction: float | None = None
+    """Share of neurons whose weights get hardly any gradient; None unless it was asked for."""
 
     @property
     def dormant_fraction(self) -> float:
         """Dormant share of all neurons."""
         return self.dormant / self.neurons
+
+    @property
+    def tau_dormant_fraction(self) -> float:
+        """Share of neurons that are dormant by their size beside the layer's."""
+        return self.tau_dormant / self.neurons
 
     @property
     def full_rank(self) -> int:
@@ -72,5 +84,6 @@ class LayerHealth:
         plain["readers"] = list(self.readers)
         plain["full_rank"] = self.full_rank
         plain["dormant_fraction"] = self.dormant_fraction
+        plain["tau_dormant_fraction"] = self.tau_dormant_fraction
         plain["hidden_bias_share"] = self.hidden_bias_share
         return plain

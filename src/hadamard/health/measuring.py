@@ -23,6 +23,7 @@ from hadamard.health.bias import (
 )
 from hadamard.health.capture import Representation
 from hadamard.health.dormant import stacked_dormancy
+from hadamard.health.inactive import TAU, low_outputs
 from hadamard.health.layer import LayerHealth
 from hadamard.health.rank import PendingRanks
 from hadamard.health.samples import (
@@ -139,7 +140,8 @@ class _StackedLayer:
         saturated = self.mask & (samples.mean(dim=1).abs() >= _SATURATED) & bounded
         self.readers = self._readers()
         finite_outputs, contributions = self._contributions()
-        counts = [neurons.sum(dim=1) for neurons in (self.mask, dead, saturated, constant)]
+        flags = (self.mask, dead, saturated, constant, low_outputs(samples, TAU))
+        counts = [neurons.sum(dim=1) for neurons in flags]
         precision = torch.float32 if samples.device.type == "mps" else torch.float64
         self.numbers = torch.stack(
             [n.to(precision) for n in (finite & finite_outputs, *counts, *contributions)], dim=1
@@ -154,10 +156,10 @@ class _StackedLayer:
         count, samples, width = self.samples.shape
         numbers: list[list[float]] = self.numbers.tolist()
         masks, plotted = self.mask.cpu().numpy(), self.plotted_samples.cpu().numpy()
-        ranks = self.ranks.results()
+        ranks, spectra = self.ranks.results(), self.ranks.spectra()
         results: list[LayerHealth | ValueError] = []
         for index in range(count):
-            is_finite, dormant, dead, saturated, constant, *contributions = numbers[index]
+            is_finite, dormant, dead, saturated, constant, low, *contributions = numbers[index]
             if not is_finite:
                 results.append(self._error(index))
                 continue
@@ -172,7 +174,10 @@ class _StackedLayer:
                     dead=int(dead),
                     saturated=int(saturated),
                     constant=int(constant),
+                    tau_dormant=int(low),
                     effective_rank=ranks[index],
+                    stable_rank=spectra[index].stable_rank,
+                    entropy_rank=spectra[index].entropy_rank,
                     readers=tuple(reader.name for reader in self.readers),
                     live_contribution=live_part,
                     dormant_contribution=dormant_part,

@@ -50,6 +50,7 @@ class Replica:
                 own = value.copy() if name in _OWN_DICTS else value
                 vars(copied)[name] = self.rebuilt(own)
             vars(copied)["_compiled_call_impl"] = None  # set by Module.compile()
+            _gather(copied)
         self.module(network).eval()
 
     def module(self, module: nn.Module) -> nn.Module:
@@ -66,6 +67,7 @@ class Replica:
         for (_, copied), other in zip(self._pairs.values(), others, strict=True):
             vars(copied)["_parameters"] = vars(other)["_parameters"].copy()
             vars(copied)["_buffers"] = vars(other)["_buffers"].copy()
+            _gather(copied)
 
     def rebuilt(self, value: Any, depth: int = 1) -> Any:
         """Return the value so that it leads to the replica; the same one if it leads to no module.
@@ -167,6 +169,25 @@ class Replica:
         copied = object.__new__(type(value))
         vars(copied).update(rebuilt)
         return copied
+
+
+def _gather(module: nn.Module) -> None:
+    """Give a replica whole weights where FSDP keeps a part of each in every process.
+
+    All processes take part, so all of them must diagnose. FSDP's hooks, which would gather the
+    weights of the network itself, are dropped.
+    """
+    for tensors in (module._parameters, module._buffers):
+        for name, tensor in tensors.items():
+            if hasattr(tensor, "full_tensor"):
+                tensors[name] = tensor.full_tensor()  # type: ignore[union-attr]
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key, hook in list(hooks.items()):
+            owner = getattr(hook, "__self__", None) or getattr(
+                getattr(hook, "__wrapped__", None), "__self__", None
+            )
+            if type(owner).__name__ == "FSDPState":
+                del hooks[key]
 
 
 def _same(first: Sequence[Any], second: Sequence[Any]) -> bool:

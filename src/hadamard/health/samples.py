@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Positions = Literal["samples", "neurons"]
+Array = Any
+"""A tensor, or an array of NumPy or JAX."""
+
+
+class NotFinite(ValueError):
+    """Activations or outputs are NaN or infinite: the network has diverged."""
+
+
 _LARGEST = 1e100  # squares of smaller numbers are finite in float64
 
 
+def as_tensor(values: Array, label: str) -> Tensor:
+    """Return a tensor, or an array of NumPy or JAX, as a tensor."""
+    if isinstance(values, Tensor):
+        return values
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind not in "biufc":
+            raise TypeError(f"{label} must be numbers, got an array of {values.dtype}")
+        return torch.from_numpy(np.array(values))  # a copy, as the array may be read-only
+    if hasattr(values, "__dlpack__"):
+        return torch.utils.dlpack.from_dlpack(values)
+    raise TypeError(
+        f"{label} must be a torch.Tensor or an array of NumPy or JAX, got "
+        f"{type(values).__name__}; convert with torch.as_tensor(...)"
+    )
+
+
 def as_samples(
-    activations: Tensor,
+    activations: Array,
     positions: Positions = "samples",
     feature_dim: int | None = None,
     label: str = "activations",
 ) -> Tensor:
     """Return activations as (samples, neurons); raise an error if they cannot be measured.
+
+    They are a tensor, or an array of NumPy or JAX.
 
     There are two ways to count the neurons of feature maps (N, C, H, W). ``positions="samples"``:
     each channel is one neuron with N * H * W samples, so it is dormant only if it is dormant
@@ -32,12 +59,8 @@ def as_samples(
         >>> as_samples(torch.zeros(32, 16, 8, 8), positions="neurons").shape
         torch.Size([32, 1024])
     """
-    if not isinstance(activations, Tensor):
-        raise TypeError(
-            f"{label} must be a torch.Tensor, got {type(activations).__name__}; "
-            "convert with torch.as_tensor(...)"
-        )
-    matrix = stacked_samples(activations.unsqueeze(0), positions, feature_dim, label)[0]
+    tensor = as_tensor(activations, label)
+    matrix = stacked_samples(tensor.unsqueeze(0), positions, feature_dim, label)[0]
     _check_finite(matrix, label)
     return matrix
 
@@ -72,9 +95,14 @@ def within_limits(low: Tensor, high: Tensor) -> Tensor:
     return (low >= -limit) & (high <= limit)
 
 
-def _check_shape(activations: Tensor, positions: Positions, label: str) -> None:
+def check_positions(positions: object) -> None:
+    """Raise an error for a way to count neurons that there is not."""
     if positions not in ("samples", "neurons"):
         raise ValueError(f"positions must be 'samples' or 'neurons', got {positions!r}")
+
+
+def _check_shape(activations: Tensor, positions: Positions, label: str) -> None:
+    check_positions(positions)
     if activations.is_complex():
         raise TypeError(
             f"{label} must be real, got {activations.dtype}: measure the real part (.real) or the "
@@ -117,7 +145,7 @@ def _check_finite(matrix: Tensor, label: str) -> None:
         return
     invalid = ~within_limits(matrix, matrix)
     sample, neuron = (int(i) for i in invalid.nonzero()[0])
-    raise ValueError(
+    raise NotFinite(
         f"{label} hold {int(invalid.sum())} NaN or infinite values (or beyond {_LARGEST:g}), the "
         f"first in neuron {neuron} at sample {sample} ({float(matrix[sample, neuron])}): the "
         "network has diverged; check its weights and learning rate before diagnosing it"

@@ -9,6 +9,7 @@ from typing import TypeVar
 from torch import nn
 
 from hadamard.health.dormant import Kind
+from hadamard.health.outputs import RECURRENT
 from hadamard.modules import NOT_HIDDEN
 from hadamard.text import did_you_mean
 
@@ -41,7 +42,7 @@ def dormancy_rule(module: nn.Module) -> Kind:
         return kind
     if isinstance(module, _ZERO_FOR_NEGATIVE_INPUTS):
         return "relu"
-    return "tanh" if is_activation(module) else "auto"
+    return "tanh" if is_activation(module) or isinstance(module, RECURRENT) else "auto"
 
 
 def is_activation(module: nn.Module) -> bool:
@@ -63,31 +64,43 @@ def measured_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def choose_modules(
     model: nn.Module, layers: LayerChoice | None
-) -> tuple[dict[str, nn.Module], bool]:
-    """Return the modules to measure by name, and whether to capture activation functions too."""
+) -> tuple[dict[str, nn.Module], dict[str, set[str]], bool]:
+    """Return what to measure: modules by name, which of a module's outputs, and functions or not.
+
+    Of a module without an entry in the second, all outputs are measured.
+    """
     named = {name: module for name, module in model.named_modules() if name}
     if layers is None:
         marked = {name: m for name, m in model.named_modules() if hasattr(m, _MARK)}
         if marked:
-            return marked, False
+            return marked, {}, False
         activations: dict[str, nn.Module] = {}
+        outputs: dict[str, set[str]] = {}
         for name, module in measured_modules(model):
             is_inside = any(name.startswith(f"{outer}.") or outer == "" for outer in activations)
-            if is_activation(module) and not is_inside:
+            if (is_activation(module) or isinstance(module, RECURRENT)) and not is_inside:
                 activations[name] = module
-        return activations, True
+                if isinstance(module, nn.RNNBase):
+                    outputs[name] = {"output"}
+        return activations, outputs, True
     if callable(layers):
         chosen = {name: module for name, module in named.items() if layers(name, module)}
         if not chosen:
             raise ValueError(f"the layers predicate chose none of: {', '.join(named)}")
-        return chosen, False
+        return chosen, {}, False
     chosen = {}
+    parts: dict[str, set[str]] = {}
     for pattern in [layers] if isinstance(layers, str) else layers:
         matches = fnmatch.filter(named, pattern)
+        owner, _, part = pattern.rpartition(".")
+        if not matches and owner in named:  # an output of a module, such as lstm.cell
+            chosen[owner] = named[owner]
+            parts.setdefault(owner, set()).add(part)
+            continue
         if not matches:
             raise ValueError(
                 f"no layer is called {pattern!r}{did_you_mean(pattern, named) or '.'} "
                 f"The network has: {', '.join(named) or 'no submodules'}"
             )
         chosen.update({name: named[name] for name in matches})
-    return chosen, False
+    return chosen, parts, False

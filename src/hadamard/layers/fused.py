@@ -19,6 +19,7 @@ from hadamard.layers.branch_weights import (
 )
 from hadamard.layers.norm import NormName
 from hadamard.layers.product import branch_product
+from hadamard.layers.start import Start, apply_start
 
 
 class FusedHadamard(nn.Module):
@@ -53,6 +54,11 @@ class FusedHadamard(nn.Module):
         self.activation = first.activation
         self.register_state_dict_post_hook(save_branches)
         self.register_load_state_dict_pre_hook(load_branches)
+
+    def _draw(self, branches: Sequence[Branch], start: Start) -> None:
+        """Join newly drawn branches, which start as ``start`` says."""
+        apply_start(branches, start)
+        self._join(branches)
 
     @classmethod
     def from_branches(cls, branches: Sequence[Branch]) -> Self:
@@ -99,6 +105,9 @@ class FusedHadamard(nn.Module):
 class HadamardLinear(FusedHadamard):
     """Drop-in for ``nn.Linear`` followed by an activation: prod_i f(norm(A_i x + b_i)).
 
+    ``start`` says how the product begins: ``"paper"`` draws all branches alike, ``"scaled"`` and
+    ``"near_one"`` keep the signal's scale, see ``hadamard.layers.start``.
+
     Examples:
         >>> HadamardLinear(8, 4)(torch.zeros(2, 8)).shape
         torch.Size([2, 4])
@@ -116,18 +125,19 @@ class HadamardLinear(FusedHadamard):
         bias: bool = True,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        start: Start = "paper",
     ) -> None:
         super().__init__()
         check_branch_count(branches)
         recipe = LinearBranch(in_features, out_features, activation, norm, bias, device, dtype)
-        self._join([recipe.build() for _ in range(branches)])
+        self._draw([recipe.build() for _ in range(branches)], start)
 
 
 class HadamardConv2d(FusedHadamard):
     """Drop-in for ``nn.Conv2d`` followed by an activation.
 
     ``norm="layer"`` normalizes over the channels at each position, ``"layer_map"`` over the
-    whole feature map.
+    whole feature map. ``start`` says how the product begins, as in ``HadamardLinear``.
 
     Examples:
         >>> HadamardConv2d(4, 32, 8, stride=4)(torch.zeros(2, 4, 84, 84)).shape
@@ -151,6 +161,7 @@ class HadamardConv2d(FusedHadamard):
         padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
         device: Any = None,
         dtype: torch.dtype | None = None,
+        start: Start = "paper",
     ) -> None:
         super().__init__()
         check_branch_count(branches)
@@ -168,4 +179,4 @@ class HadamardConv2d(FusedHadamard):
             dilation=dilation,
             padding_mode=padding_mode,
         )
-        self._join([recipe.build() for _ in range(branches)])
+        self._draw([recipe.build() for _ in range(branches)], start)

@@ -87,6 +87,21 @@ _ALL = (
     Measure("dormant_fraction", "dormant neurons", "dormant", _OF_LAYER, percent, "lower", "more",
             "fewer", 100),
     Measure("effective_rank", "effective rank", "effective rank", "directions", better="higher"),
+    Measure("stable_rank", "stable rank", "stable rank", "directions", better="higher"),
+    Measure("entropy_rank", "entropy rank", "entropy rank", "directions", better="higher"),
+    Measure("tau_dormant_fraction", "tau-dormant neurons", "tau-dormant", _OF_LAYER, percent,
+            "lower", "more", "fewer", 100),
+    Measure("gradient_dormant_fraction", "gradient-dormant neurons", "gradient-dormant", _OF_LAYER,
+            percent, "lower", "more", "fewer", 100),
+    Measure("weight_norm", "norm of the weights", "weight norm", "norm of all weights"),
+    Measure("gradient_norm", "norm of the gradient", "gradient norm", "norm of a gradient"),
+    Measure("update_ratio", "update-to-weight ratio", "update ratio", "change over norm (%)",
+            percent, factor=100),
+    Measure("policy_churn", "policy churn", "policy churn", "share of observations (%)", percent,
+            factor=100),
+    Measure("value_churn", "value churn", "value churn", "change over standard deviation"),
+    Measure("ntk_rank", "tangent kernel's rank", "NTK rank", "directions", better="higher"),
+    Measure("updates", "updates between", "updates", "updates"),
     Measure("full_rank", "highest possible rank", "full rank", "directions"),
     Measure("hidden_bias_share", "hidden bias", "hidden bias", _OF_CONTRIBUTION, percent, "lower",
             "larger", "smaller", 100),
@@ -110,7 +125,15 @@ PART_SHARES = ("live_share", "dormant_share", "bias_share")
 """The same parts as shares of the whole."""
 HEALTH = ("dormant_fraction", "effective_rank", "hidden_bias_share")
 """The measures of a representation that every page shows."""
-RECORDED = (*HEALTH, "full_rank", *PARTS, "neurons", "dead", "saturated", "constant")
+FURTHER = ("tau_dormant_fraction", "gradient_dormant_fraction", "stable_rank", "entropy_rank")
+"""Further measures of a representation; rows of older versions lack them."""
+NETWORK = (
+    "weight_norm", "gradient_norm", "update_ratio", "policy_churn", "value_churn", "ntk_rank",
+    "updates",
+)  # fmt: skip
+"""The measures that a row of health.jsonl may hold of the whole network: all but the first if a
+run chose them. ``updates`` is how many lie between the weights that the changes compare."""
+RECORDED = (*HEALTH, "full_rank", *PARTS, "neurons", "dead", "saturated", "constant", *FURTHER)
 """The measures that a row of health.jsonl holds of each layer."""
 
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadamard.core.types import Agent, Envs, Episode
-from hadamard.text import counted, joined
+from hadamard.text import counted, install, joined
 
 Picture = NDArray[np.uint8]
 
-INSTALL = "pip install 'hadamard-rl[play]'"
+INSTALL = install("play")
 STEPS_PER_SECOND = 10.0
 """Speed of a film if the environment's time has no unit."""
 

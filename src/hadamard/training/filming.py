@@ -30,7 +30,7 @@ def check(spec: RunSpec[Any], device: torch.device) -> None:
     try:
         environment.reset()
         environment.render()
-    except (NotImplementedError, RuntimeError, AttributeError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"--train.film-every {spec.train.film_every}: {spec.env} cannot be filmed ({error}): "
             "leave the option out"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
+import torch
+
 from hadamard.core import record
 from hadamard.core.stopping import stop_signals
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.training import fleet
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.memory import is_out_of_memory
-from hadamard.training.trainer import Diverged, Interrupted, StoppedByCallback, Trainer
+from hadamard.training.outcomes import Diverged, Interrupted, StoppedByCallback
+from hadamard.training.trainer import Trainer
 
 
 class SomeDiverged(Diverged):
@@ -52,6 +55,16 @@ def _reasons(unit: Trainer | Fleet, message: str) -> dict[str, str]:
     return reasons
 
 
+def own_stream(unit: Trainer | Fleet) -> torch.cuda.Stream | None:
+    """On a GPU, return a CUDA stream for a unit, beside those of others."""
+    device = (unit.trainers[0] if isinstance(unit, Fleet) else unit).device
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return stream
+
+
 def fit(trainers: Sequence[Trainer]) -> None:
     """Run the trainers in turns to their end, or until a signal asks to stop.
 
@@ -66,9 +79,11 @@ def fit(trainers: Sequence[Trainer]) -> None:
         [t.spec for t in stacked],
         [t.step for t in stacked],
     )
+    emulated = any(fleet.is_emulated(t.algorithm, t.spec) for t in stacked)
+    groups = fleet.in_halves(groups, emulated=emulated)
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
     units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
-    several = len(units) > 1
+    streams = {unit: own_stream(unit) if len(units) > 1 else None for unit in units}
     interrupted: set[str] = set()
     messages: list[str] = []
     failures: list[str] = []
@@ -79,7 +94,8 @@ def fit(trainers: Sequence[Trainer]) -> None:
         while loops:
             for unit, loop in list(loops.items()):
                 try:
-                    with unit.cuda_stream() if several else nullcontext():
+                    stream = streams[unit]
+                    with nullcontext() if stream is None else torch.cuda.stream(stream):
                         next(loop)
                     continue
                 except StopIteration:

@@ -35,25 +35,35 @@ def load_agent(path: str, device_name: str, step: int | None = None) -> Loaded:
     start.require_settings(run)
     for change in plugin_records.changes(run.config, run.path):
         warnings.warn(change, stacklevel=2)
+    device = machine.choose_device(device_name)
+    spec = _small(spec)
+    agent, env = bare_agent(algorithm, spec, device)
+    chosen = checkpoint.newest(run.checkpoints) if step is None else _at(run, step)
+    saved, state = checkpoint.read(chosen)
+    for name in ("network", "counters"):
+        checkpoint.restore(chosen, name, agent.parts[name], state.get(f"agent.{name}"))
+    return Loaded(agent, spec, saved, device, env)
+
+
+def bare_agent(algorithm: str, spec: RunSpec[Any], device: torch.device) -> tuple[Agent, EnvSpec]:
+    """Build a run's agent with new weights and a small replay, and describe its environment."""
+    environments = envs.make(spec.env, 0, 1, device)
+    try:
+        return make_agent(algorithm, _small(spec), environments, device), environments.spec
+    finally:
+        environments.close()
+
+
+def _small(spec: RunSpec[Any]) -> RunSpec[Any]:
+    """Return settings of an agent that acts but does not learn."""
     overrides = {
         "train.compile": "off",
         "algo.replay_capacity": 1_000 * spec.algo.num_envs,
         "algo.replay_storage": "memory",
     }
     present = {name: value for name, value in overrides.items() if _has_setting(spec, name)}
-    spec = overridden(spec, present)
-    device = machine.choose_device(device_name)
-    environments = envs.make(spec.env, 0, 1, device)
-    try:
-        agent = make_agent(algorithm, spec, environments, device)
-        env = environments.spec
-    finally:
-        environments.close()
-    chosen = checkpoint.newest(run.checkpoints) if step is None else _at(run, step)
-    saved, state = checkpoint.read(chosen)
-    for name in ("network", "counters"):
-        checkpoint.restore(chosen, name, agent.parts[name], state.get(f"agent.{name}"))
-    return Loaded(agent, spec, saved, device, env)
+    small: RunSpec[Any] = overridden(spec, present)
+    return small
 
 
 def _at(run: Run, step: int) -> Path:

@@ -33,6 +33,8 @@ ENVIRONMENT_BYTES = {
     "minatar": 7_000,
 }
 """Memory of one environment by suite, measured on Linux; of gym's a small one, CartPole."""
+EMULATED_BYTES = 240_000
+"""Memory of one Atari game that is played on a device: screens, recordings, stacked frames."""
 SMALL_ENVIRONMENT_BYTES = 1_000
 """Memory of one environment of any other suite, at least."""
 WORKER_BYTES = 30_000_000
@@ -166,9 +168,11 @@ def _parts(
     counts = {"algo.num_envs": algo.num_envs, "train.greedy_envs": train.greedy_envs}
     counts["train.eval_episodes"] = train.eval_episodes if train.eval_every else 0
     suite = spec.env.partition("/")[0].lower().replace("_", "-")
+    emulated = train.emulators == "gpu"
     each = ENVIRONMENT_BYTES.get(suite, SMALL_ENVIRONMENT_BYTES) + 2 * obs_bytes
+    each = EMULATED_BYTES if emulated else each
     for name, count in counts.items():
-        yield Part("environments", count * each, (name,), "memory")
+        yield Part("environments", count * each, (name,), learner if emulated else "memory")
     workers = {"train.env_workers": train.env_workers}
     workers["train.eval_workers"] = train.eval_workers if train.eval_every else 0
     for name, count in workers.items():

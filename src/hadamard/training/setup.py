@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from hadamard.core.types import ActsWithGreedy, Agent, Envs
 from hadamard.envs.groups import GroupedEnvs
 from hadamard.plasticity import Remedies
 from hadamard.text import joined
-from hadamard.training import filming, memory
+from hadamard.training import emulators, filming, health_stream, memory, trackers
 from hadamard.training.evaluate import GreedyPlay
 
 ALGORITHMS = discover.ALGORITHMS
@@ -31,17 +32,20 @@ class Setup:
 
     def __init__(self, algorithm: str, spec: RunSpec[Any]) -> None:
         spec.check()
+        health_stream.chosen(spec.train)
         self.algorithm, self.spec = algorithm, spec
         self.device = machine.choose_device(spec.device)
         filming.check(spec, self.device)
         memory.check(spec, self.device)
+        trackers.check(spec.train)
         self.greedy: GreedyPlay | None = None
         self.acts_with_greedy: ActsWithGreedy | None = None
         """The agent, if it chooses the greedy actions in the same call as those of training."""
         self.evaluation: Envs | None = None
         train, count = spec.train, spec.algo.num_envs
         workers, groups = train.env_workers, train.env_groups
-        if train.fleet == "on":  # a fleet has its own workers
+        emulators.check(spec, self.device)
+        if train.fleet == "on" or train.emulators == "gpu":  # which need no workers, or their own
             workers, groups = 0, 1
         groups = max(1, min(groups, count, workers or count))
         self.envs = self._make_envs(count, TRAINING, workers, groups)
@@ -73,9 +77,17 @@ class Setup:
         *,
         training: bool = True,
     ) -> Envs:
-        if self.spec.train.fleet == "on" and envs.plays_on_device(self.spec.env):
-            seed = child_seed(self.spec.seed, purpose)
-            return envs.make_on_device(self.spec.env, seed, count, self.device)
+        train = self.spec.train
+        on_device = envs.plays_on_device(self.spec.env, train.emulators)
+        if on_device and (train.fleet == "on" or train.emulators == "gpu"):
+            return envs.make_on_device(
+                self.spec.env,
+                child_seed(self.spec.seed, purpose),
+                count,
+                self.device,
+                training=training,
+                atari_reset=train.atari_reset,
+            )
         return envs.make(
             self.spec.env,
             child_seed(self.spec.seed, purpose),
@@ -117,6 +129,15 @@ class Setup:
                 "actions in one call: leave the option out"
             )
         return None
+
+    def title(self, path: Path) -> str:
+        """Return what the progress display says of a run in a folder."""
+        spec, net = self.spec, self.spec.net
+        device = f"{self.device}{' with emulators' if spec.train.emulators == 'gpu' else ''}"
+        return (
+            f"{self.algorithm} on {spec.env}: {net.layer}, {net.activation}, "
+            f"seed {spec.seed}, {device} -> {path}"
+        )
 
     def close(self) -> None:
         """Close all environments."""

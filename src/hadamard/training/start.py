@@ -159,10 +159,11 @@ def new_trainer(
     spec: RunSpec[Any],
     progress: Callable[..., Progress] = make_progress,
     *,
-    together: bool = False,
+    together: int = 1,
 ) -> Iterator[Trainer]:
-    """Make a new run, to be trained with `fit`; ``together`` with others of its shape."""
-    spec = fleet.resolved(algorithm, with_remedy_defaults(spec), together=together)
+    """Make a new run, to be trained with `fit`, so many of its shape together."""
+    spec = with_remedy_defaults(spec)
+    spec = fleet.resolved(algorithm, spec, together=together > 1, count=together)
     with ExitStack() as stack:
         setup = stack.enter_context(closing(Setup(algorithm, spec)))
         yield _created(setup, progress, stack)

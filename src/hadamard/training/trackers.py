@@ -1,4 +1,4 @@
-"""Trackers: copies of a run's streams in TensorBoard and Weights & Biases.
+"""The trackers of a run: copies of its streams in the services of `hadamard.trackers`.
 
 The run folder is the record. A tracker that fails is switched off with a warning, and training
 continues.
@@ -11,64 +11,38 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from hadamard.core.config import TrainSpec
 from hadamard.core.files import write_atomically
+from hadamard.core.run import RunError
+from hadamard.trackers import (
+    NAMES,
+    MLflow,
+    TensorBoard,
+    Tracker,
+    Trackio,
+    WandB,
+    library,
+    numbers,
+)
+
+_NAMED = ("wandb", "trackio", "mlflow")
+"""The trackers that are asked for by name; TensorBoard is used where it is installed."""
 
 
-class Tracker(Protocol):
-    """A service that shows a run's scalars."""
-
-    def add(self, values: Mapping[str, float], step: int) -> None:
-        """Show the values of a row."""
-
-    def close(self) -> None:
-        """Finish."""
-
-
-class TensorBoard:
-    """Scalars as TensorBoard event files in the run folder."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        # A resumed run repeats the steps after its checkpoint; TensorBoard drops their old values.
-        self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else 0)
-
-    def add(self, values: Mapping[str, float], step: int) -> None:
-        """Show the values of a row."""
-        for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Finish."""
-        self.writer.close()
-
-
-class WandB:
-    """Scalars in a Weights & Biases project; a resumed run continues the same one there."""
-
-    def __init__(self, project: str, folder: Path, config: Mapping[str, Any]) -> None:
-        import wandb
-
-        self.run = wandb.init(
-            project=project,
-            name=folder.name,
-            config=dict(config),
-            id=_run_id(folder / "wandb-id"),
-            resume="allow",
-            reinit="create_new",  # beside those of other runs in this process
-        )
-        # By default the service plots over its own count of calls: use the run's steps.
-        self.run.define_metric("*", step_metric="step")
-
-    def add(self, values: Mapping[str, float], step: int) -> None:
-        """Show the values of a row."""
-        self.run.log({**values, "step": step})
-
-    def close(self) -> None:
-        """Finish."""
-        self.run.finish()
+def check(train: TrainSpec) -> None:
+    """Refuse trackers that are asked for and not installed, before any work is done."""
+    for name in _NAMED:
+        project = getattr(train, name)
+        if project is None:
+            continue
+        if not project.strip():
+            raise RunError(f"--train.{name} needs a name: that of a project, or leave it out")
+        try:
+            library(name)
+        except ImportError as error:
+            raise RunError(f"--train.{name} {project}: {error}") from None
 
 
 def _run_id(file: Path) -> str:
@@ -89,27 +63,34 @@ class Trackers:
         tensorboard: bool,
         wandb: str | None,
         config: Mapping[str, Any],
+        trackio: str | None = None,
+        mlflow: str | None = None,
     ) -> None:
         self.trackers: list[Tracker] = []
         if tensorboard and importlib.util.find_spec("tensorboard") is not None:
-            self._open("TensorBoard", lambda: TensorBoard(folder / "tensorboard", step))
+            self._open("tensorboard", lambda: TensorBoard(folder / "tensorboard", step))
         if wandb is not None:
-            self._open("Weights & Biases", lambda: WandB(wandb, folder, config))
+            run_id = _run_id(folder / "wandb-id")
+            self._open("wandb", lambda: WandB(wandb, folder.name, config, run_id))
+        if trackio is not None:
+            self._open("trackio", lambda: Trackio(trackio, folder.name, config))
+        if mlflow is not None:
+            self._open("mlflow", lambda: MLflow(mlflow, folder.name, config))
 
     def _open(self, name: str, make: Callable[[], Tracker]) -> None:
         try:
             self.trackers.append(make())
         except Exception as error:
-            warnings.warn(f"training continues without {name}: {error}", stacklevel=3)
+            warnings.warn(f"training continues without {NAMES[name]}: {error}", stacklevel=3)
 
     def add(self, values: Mapping[str, Any], step: int) -> None:
-        """Show all values that are numbers."""
-        numbers = {name: v for name, v in values.items() if isinstance(v, int | float)}
-        if not numbers:
+        """Show all values that are finite numbers."""
+        shown = numbers(values)
+        if not shown:
             return
         for tracker in list(self.trackers):
             try:
-                tracker.add(numbers, step)
+                tracker.add(shown, step)
             except Exception as error:
                 name = type(tracker).__name__
                 warnings.warn(f"{name} is switched off at step {step}: {error}", stacklevel=2)

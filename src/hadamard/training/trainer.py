@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -16,10 +13,9 @@ from torch import Tensor
 
 from hadamard.core import checkpoint, machine, record
 from hadamard.core.config import to_dict
-from hadamard.core.files import RunError
+from hadamard.core.random import Counters
 from hadamard.core.run import Run
-from hadamard.core.streams import NOTHING
-from hadamard.core.typed import WrongType, checked
+from hadamard.core.typed import checked
 from hadamard.core.types import LearnsAhead, Metrics, State
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
@@ -29,8 +25,11 @@ from hadamard.training.clock import Clock
 from hadamard.training.episodes import Episodes
 from hadamard.training.evaluate import evaluate
 from hadamard.training.filming import Films
+from hadamard.training.finite import Finite
+from hadamard.training.outcomes import Diverged, Interrupted, StoppedByCallback
 from hadamard.training.pipeline import Pipeline
 from hadamard.training.progress import Progress
+from hadamard.training.saved_rows import SavedRows
 from hadamard.training.scores import Scores
 from hadamard.training.setup import Setup
 from hadamard.training.timetable import Due, Timetable
@@ -38,22 +37,6 @@ from hadamard.training.trackers import Trackers
 
 DISPLAY_SECONDS = 0.2
 """Time between two updates of the progress display."""
-
-
-class Interrupted(Exception):
-    """Training was asked to stop; the checkpoints of these runs are written."""
-
-
-class StoppedByCallback(Exception):
-    """A callback stopped training, and the checkpoint is written; ``error`` is what it raised."""
-
-    def __init__(self, error: Exception | None) -> None:
-        super().__init__(str(error or "a callback stopped the run"))
-        self.error = error
-
-
-class Diverged(RuntimeError):
-    """A loss or a weight is no longer finite."""
 
 
 class Trainer:
@@ -79,7 +62,8 @@ class Trainer:
         self.learner_ahead = (
             self.agent if train.learn_ahead and isinstance(self.agent, LearnsAhead) else None
         )
-        self.recent = health_stream.RecentObservations(train, self.device)
+        rollout = self.envs.num_envs * getattr(self.spec.algo, "rollout_steps", 0)
+        self.recent = health_stream.RecentObservations(train, self.device, rollout)
         self.timetable = Timetable(
             train.eval_every,
             train.checkpoint_every,
@@ -94,13 +78,11 @@ class Trainer:
         # Measurements of the newest update; numbers in a fleet.
         self.latest: Mapping[str, Tensor | float] | None = None
         self.summary: dict[str, Any] = {}
-        self._loss_sum: Tensor | float | None = None  # of all updates since it was last checked
-        self._finite_weights: bool | None = None  # known in a fleet only
+        self.finite = Finite(self.agent.network)
         self._checkpoint_due = False  # waits until the agent is settled
         self._densities_due = False  # wait for the next diagnosis
         self._logged_step = -1
         self._displayed = 0.0
-        self._stream: torch.cuda.Stream | None = None
         with ExitStack() as stack:
             stack.enter_context(machine.torch_settings(train, self.device))
             if resume and record.checkpoints(run.checkpoints):
@@ -109,18 +91,15 @@ class Trainer:
                 run.reopen(train.until, train.steps, 0)
                 run.cut({}, -1)
                 self.pipeline.reset()
-            net = self.spec.net
-            title = (
-                f"{self.algorithm} on {self.spec.env}: {net.layer}, {net.activation}, "
-                f"seed {self.spec.seed}, {self.device} -> {run.path}"
-            )
-            self.progress = progress(title, train.horizon, self.step)
+            self.progress = progress(setup.title(run.path), train.horizon, self.step)
             stack.callback(self.progress.close)
             self.trackers = Trackers(
                 run.path,
                 self.step,
                 tensorboard=train.tensorboard,
                 wandb=train.wandb,
+                trackio=train.trackio,
+                mlflow=train.mlflow,
                 config=to_dict(self.spec),
             )
             if self.step == 0:
@@ -135,9 +114,9 @@ class Trainer:
                 try:
                     yield from self.one_step(stopping)
                 except EnvironmentFailure as failure:
-                    raise type(failure)(
-                        f"at step {self.step:,}, {str(failure).rstrip()}; {self.last_checkpoint()}"
-                    ) from failure
+                    saved = record.last_saved(self.run.checkpoints)
+                    message = f"at step {self.step:,}, {str(failure).rstrip()}; {saved}"
+                    raise type(failure)(message) from failure
                 except (RuntimeError, ValueError):
                     self._check_finite()  # explains errors that NaN weights cause
                     raise
@@ -162,6 +141,7 @@ class Trainer:
         """Take one step in every environment; yields while they play, see ``pipeline``."""
         pipeline, agent = self.pipeline, self.agent
         self.recent.add(self.step, pipeline.obs)
+        self.keep_weights(len(pipeline.obs))
         pipeline.act(self.step)
         self.observe()  # the step before, if it can wait until now
         pipeline.send_greedy()
@@ -207,7 +187,7 @@ class Trainer:
             finite_weights: Whether all weights are finite there.
         """
         before, self.step = self.step, step
-        self._finite_weights = finite_weights
+        self.finite.weights = finite_weights
         self._watch(metrics)
         self._do(self.timetable.due(before, step), diagnosis)
         self._display_if_due()
@@ -275,55 +255,18 @@ class Trainer:
             self.pipeline.obs = state["obs"].to(self.device)
 
     def _load(self) -> None:
-        folder = self.run.checkpoints
-        self.step, skipped = checkpoint.load(folder, self.parts, self._require_rows)
+        folder, rows = self.run.checkpoints, SavedRows(self.run)
+        self.step, skipped = checkpoint.load(folder, self.parts, rows.require)
         for message in skipped:
             warnings.warn(f"an older checkpoint is used: {message}", stacklevel=2)
-        extents = checkpoint.manifest(folder / record.name_of(self.step)).extents
+        saved = checkpoint.manifest(folder / record.name_of(self.step))
         self.run.reopen(self.spec.train.until, self.spec.train.steps, self.step)
-        if extents is None:  # saved by an earlier version
-            # A finished run ends with an extra row, which the same run trained further lacks.
-            self.run.cut_after(self.step, train=self._logged_step, timing=self._logged_step)
-        else:
-            self.run.cut(extents, self.step)
-        self.clock.seconds_before = self._seconds_before()
-        for step, score in self._evaluations():
+        rows.cut(saved, self.step, self._logged_step)
+        self.clock.seconds_before = rows.seconds()
+        for step, score in rows.evaluations():
             self.scores.add_greedy(step, score)
         if not self.envs.exact:
             self.pipeline.reset()
-
-    def _seconds_before(self) -> float:
-        """Return how long the run has trained, by its last row of timing."""
-        seconds = 0.0
-        for row in self.run.rows("timing"):
-            try:
-                seconds = checked(row.get("seconds"), float, "seconds")
-            except WrongType as error:
-                path = self.run.path / "timing.jsonl"
-                warnings.warn(f"{path}: {error}; timing goes on without it", stacklevel=3)
-        return seconds
-
-    def _evaluations(self, count: int | None = None) -> Iterator[tuple[int, float]]:
-        """Yield the step and the score of each greedy game, or of so many."""
-        path = self.run.path / "eval.jsonl"
-        for row in itertools.islice(self.run.rows("eval"), count):
-            step, score = (checked(row.get(n), float, f"{path}: {n}") for n in ("step", "score"))
-            yield step, score
-
-    def _require_rows(self, path: Path, saved: checkpoint.Manifest) -> None:
-        """Refuse a checkpoint whose rows are no longer all in the streams, or of other types."""
-        if problems := self.run.problems(saved.extents or {}):
-            raise checkpoint.CheckpointError(
-                f"{path} cannot be continued from, rows before it are lost: {'; '.join(problems)}. "
-                "Restore these files from a copy, or remove the run to train it anew"
-            )
-        if saved.extents is not None:
-            try:
-                list(self._evaluations(saved.extents.get("eval", NOTHING).rows))
-            except (RunError, WrongType) as error:
-                raise checkpoint.CheckpointError(
-                    f"{path} cannot be continued from: {error}"
-                ) from error
 
     def save(self) -> None:
         """Write a checkpoint, after the streams have reached the disk."""
@@ -348,12 +291,30 @@ class Trainer:
         self.run.flush()
         self._tell("evaluation", {"scores": [episode.score for episode in episodes]})
 
+    @property
+    def updates(self) -> int:
+        """How many updates the agent counts."""
+        counters = self.agent.parts.get("counters")
+        return counters.values.get("updates", 0) if isinstance(counters, Counters) else 0
+
+    def keep_weights(self, count: int) -> None:
+        """Copy the weights before so many steps, if the next diagnosis compares with them."""
+        self.recent.add_weights(self.step, count, self.agent.network, self.updates)
+
     def diagnose(self, obs: Tensor) -> None:
         """Diagnose the network on these observations."""
         self._check_finite()
         network, spec = self.agent.network, self.spec
         with self.clock("health"):
-            diagnosis = health_stream.examine(network, obs, spec.train, spec.seed, self.step)
+            diagnosis = health_stream.examine(
+                network,
+                obs,
+                spec.train,
+                spec.seed,
+                self.step,
+                earlier=self.recent.take_weights(self.updates),
+                discrete=not self.envs.spec.continuous,
+            )
         self._record_diagnosis(diagnosis)
 
     def _record_diagnosis(self, diagnosis: Diagnosis | ValueError) -> None:
@@ -362,17 +323,13 @@ class Trainer:
         if isinstance(diagnosis, ValueError):
             raise diagnosis  # why it could not be made
         with self.clock("health"):
-            self.run.write("health", {"step": self.step, **health_stream.health_row(diagnosis)})
-            if self._densities_due:
-                self._densities_due = False
-                self.run.write("kde", {"step": self.step, **health_stream.kde_row(diagnosis)})
+            health_stream.write(self.run, self.step, diagnosis, densities=self._densities_due)
+            self._densities_due = False
         layer = diagnosis[-1]
         self.facts.update(
             dormant=layer.dormant_fraction, rank=layer.effective_rank, full_rank=layer.full_rank
         )
-        for layer in diagnosis:
-            values = layer.to_dict()
-            scalars = {f"health/{layer.name}/{key}": values[key] for key in values}
+        for scalars in health_stream.scalars(diagnosis):
             self.trackers.add(scalars, self.step)
 
     def _watch(self, metrics: Metrics | None) -> None:
@@ -380,9 +337,7 @@ class Trainer:
         if metrics is None:
             return
         self.latest = metrics
-        # The sum is finite if every loss is.
-        loss = metrics["loss"]
-        self._loss_sum = loss if self._loss_sum is None else self._loss_sum + loss
+        self.finite.add(metrics["loss"])
 
     def record_episodes(self, episodes: Episodes) -> None:
         """Record training episodes."""
@@ -434,32 +389,15 @@ class Trainer:
 
     def _check_finite(self) -> None:
         """Stop if a loss or a weight is not finite, before it is learned from or saved."""
-        problem = None
-        losses, self._loss_sum = self._loss_sum, None
-        if losses is not None and not math.isfinite(losses):
-            problem = "the loss is not finite"
-        elif not self._weights_are_finite():
-            problem = "a weight is not finite"
+        problem = self.finite.problem()
         if problem is None:
             return
         self.run.flush()
         raise Diverged(
             f"{self.algorithm} diverged: {problem} at step {self.step:,}; "
-            f"{self.last_checkpoint()}. Try a smaller --algo.learning-rate or another "
-            "--net.activation"
+            f"{record.last_saved(self.run.checkpoints)}. "
+            "Try a smaller --algo.learning-rate or another --net.activation"
         )
-
-    def _weights_are_finite(self) -> bool:
-        if self._finite_weights is not None:
-            return self._finite_weights
-        return all(bool(torch.isfinite(p).all()) for p in self.agent.network.parameters())
-
-    def last_checkpoint(self) -> str:
-        """Say what of the run is saved."""
-        saved = record.checkpoints(self.run.checkpoints)
-        if saved:
-            return f"the last good checkpoint is {saved[0]}"
-        return f"no checkpoint was written to {self.run.checkpoints}"
 
     def finish(self) -> None:
         """Save, write the last row and the summary, and mark the run as finished."""
@@ -477,15 +415,6 @@ class Trainer:
             "seconds": round(self.clock.seconds, 1),
         }
         self.run.finish(self.summary)
-
-    def cuda_stream(self) -> AbstractContextManager[Any]:
-        """On a GPU, return a CUDA stream of this run's own, beside those of other runs."""
-        if self.device.type != "cuda":
-            return nullcontext()
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)
-            self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        return torch.cuda.stream(self._stream)
 
     def close(self) -> None:
         """Close the run folder, and restore torch's settings."""

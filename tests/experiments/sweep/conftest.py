@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from hadamard.core.lock import holder
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
-from hadamard.experiments.sweep.status import training_process
 from tests.support.sweep import SCRIPTED, small_job
 
 
@@ -59,6 +59,6 @@ def start_sweep(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]
         assert process.stdout is not None
         process.stdout.close()
     for lock in tmp_path.rglob("lock"):
-        if pid := training_process(lock.parent):
+        if pid := holder(lock.parent):
             with suppress(ProcessLookupError):  # it has ended since
                 os.kill(pid, signal.SIGKILL)

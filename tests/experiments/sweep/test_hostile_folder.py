@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from hadamard.core.files import RunError
+from hadamard.core.lock import holder
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
 from hadamard.experiments.sweep.outcome import Outcome, Summary
 from hadamard.experiments.sweep.slurm import Submissions, launch_slurm
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from tests.support.sweep import contents, small_job, stream_contents
 
 
@@ -83,7 +84,7 @@ def test_the_state_of_a_hostile_run_is_read_without_waiting(tmp_path: Path) -> N
     job.path.mkdir()
     for name in ("lock", "DONE", "config.json", "train.jsonl"):
         os.mkfifo(job.path / name)
-    assert training_process(job.path) is None
+    assert holder(job.path) is None
     assert run_state(job) == "damaged"
     assert not job.finished
 

@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from hadamard.core.lock import holder
 from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from tests.support.sweep import (
     STEPS,
     attempts,
@@ -73,7 +74,7 @@ def test_after_a_killed_sweep_nothing_is_lost_and_nothing_run_twice(
     # The runs go on, and the next sweep waits for their processes.
     again = start_sweep(*words)
     wait_until(lambda: all("waiting for process" in job.log.read_text() for job in jobs))
-    assert [training_process(job.path) for job in jobs] == orphans
+    assert [holder(job.path) for job in jobs] == orphans
     # One of them is killed: the sweep takes over.
     saved = newest_checkpoint(second)
     rows = [timing_rows(first, 300), timing_rows(second, saved)]
@@ -126,7 +127,7 @@ def test_stopping_one_sweep_leaves_the_runs_of_another_alone(
     second.terminate()
     output = output_of(second)
     assert second.returncode == INTERRUPTED, output
-    assert [training_process(job.path) for job in jobs] == processes
+    assert [holder(job.path) for job in jobs] == processes
     for job in jobs:
         release(job)
     output = output_of(first)

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from hadamard.cli import main
+from hadamard.core.lock import holder
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import Options, launch
 from hadamard.experiments.sweep import slurm as slurm_sweep
 from hadamard.experiments.sweep.options import SlurmOptions
 from hadamard.experiments.sweep.slurm import Submissions
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.transfer import job_to_text
 from tests.support.sweep import (
     LONG,
@@ -169,7 +170,7 @@ def test_a_slurm_job_near_its_time_limit_saves_and_continues(tmp_path: Path) -> 
     thread = threading.Thread(target=lambda: ended.append(task()))
     thread.start()
     wait_until(lambda: current_step(job) >= 100)
-    pid = training_process(job.path)
+    pid = holder(job.path)
     assert pid
     os.kill(pid, signal.SIGUSR2)  # Slurm's warning may reach the run as well
     following = task.checkpoint()

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hadamard.core.lock import holder
 from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
-from hadamard.experiments.sweep.status import Progress, run_progress, run_state, training_process
+from hadamard.experiments.sweep.status import Progress, run_progress, run_state
 from hadamard.experiments.sweep.supervisor import command
 from tests.support.sweep import LONG, current_step, small_job, wait_until
 
@@ -21,7 +22,7 @@ def test_the_state_of_a_run_is_read_from_its_folder(tmp_path: Path, undisturbed:
     process = subprocess.Popen(command([job]), stdout=subprocess.DEVNULL)
     wait_until(lambda: current_step(job) > 0)
     assert run_state(job) == "running"
-    assert training_process(job.path) == process.pid
+    assert holder(job.path) == process.pid
     process.terminate()
     assert process.wait(600) == INTERRUPTED
     assert run_state(job) == "interrupted"

@@ -72,7 +72,7 @@ def test_cleanrl_ppo_agent():
     torch.manual_seed(0)
     agent = Agent()
     old = copy.deepcopy(agent)
-    conversion = hadamardize(agent)
+    conversion = hadamardize(agent, start="paper")
     assert [c.name for c in conversion.changed] == ["critic.0", "critic.2", "actor.0", "actor.2"]
     assert conversion.skipped == {
         "critic.4": "no activation follows it",
@@ -167,7 +167,7 @@ def test_other_norms_and_convolutions(affine, norm, shape):
             nn.init.normal_(parameter)
     parts = [affine, *([] if norm is None else [norm]), nn.SiLU()]
     net = nn.Sequential(*map(copy.deepcopy, parts))
-    hadamardize(net)
+    hadamardize(net, start="paper")
     assert type(net[0]) is Hadamard
     first, second = net[0].branches
     assert torch.equal(first.affine.weight, affine.weight)
@@ -192,7 +192,7 @@ def test_layer_norm_keeps_its_settings():
     nn.init.normal_(norm.bias)
     net = nn.Sequential(nn.Linear(4, 6), norm, nn.Tanh())
     old = copy.deepcopy(net)
-    hadamardize(net, branches=3)
+    hadamardize(net, branches=3, start="paper")
     layer = net[0]
     assert isinstance(layer, HadamardLinear)
     x = torch.randn(5, 4)
@@ -246,7 +246,7 @@ def test_init_initializes_the_new_branches():
         return "ignored"
 
     weight = net[0].weight.detach().clone()
-    hadamardize(net, branches=3, init=init)
+    hadamardize(net, branches=3, init=init, start="paper")
     assert initialized == [nn.Linear, nn.Linear]
     first, *fresh = net[0].split()
     assert torch.equal(first.affine.weight, weight)
@@ -265,7 +265,7 @@ def test_init_that_fails_changes_nothing():
 def test_new_branches_are_initialized_as_the_module_does_it():
     net = mlp(100, 200, 1)
     assert net[0].bias.any()
-    hadamardize(net)
+    hadamardize(net, start="paper")
     fresh = net[0].split()[1].affine
     assert fresh.weight.abs().max() <= 0.1  # uniform in ±1/sqrt(100)
     assert fresh.weight.std().item() == pytest.approx(0.1 / math.sqrt(3), rel=0.05)
@@ -275,7 +275,7 @@ def test_new_branches_are_initialized_as_the_module_does_it():
 def test_zero_bias_stays_zero_without_orthogonal_weights():
     net = mlp(4, 6, 1)
     nn.init.zeros_(net[0].bias)
-    hadamardize(net)
+    hadamardize(net, start="paper")
     assert not net[0].split()[1].affine.bias.any()
 
 

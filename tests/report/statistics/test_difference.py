@@ -39,7 +39,7 @@ def test_how_many_seeds_can_decide(ours: int, theirs: int, tasks: int, words: st
     assert result.estimate.has_interval == (not words)
     assert result.outcome == ("no difference shown" if words else "higher")
     assert result.seeds == (min(ours, theirs), max(ours, theirs))
-    assert result.resampled == ("seeds" if tasks < 6 else "tasks and seeds")
+    assert result.resampled == ("seeds" if tasks < 6 else "tasks")
 
 
 def test_one_task_with_too_few_seeds_decides_nothing() -> None:
@@ -82,6 +82,18 @@ def test_a_drawn_task_contributes_both_sides() -> None:
     many = difference([[x] * 3 for x in (theirs + gains).ravel()], theirs, rng=rng()).estimate
     assert single.low < 1.5 < 4.5 < single.high
     assert many == pytest.approx(single, rel=0.1)
+
+
+def test_where_tasks_are_drawn_the_noise_of_seeds_counts_once() -> None:
+    """The interval is that of the tasks' means, of which each already has its seeds' noise."""
+    ours, theirs = rng(7).normal(size=(2, 8, 5)).cumsum(axis=1)
+    seeds = difference(ours, theirs, rng=rng()).estimate
+    means = difference(ours.mean(-1)[:, None], theirs.mean(-1)[:, None], rng=rng()).estimate
+    assert seeds == pytest.approx(means)
+    # A task with more seeds than the place it is drawn for contributes as many as the place has.
+    uneven = [list(task[: 1 + number % 5]) for number, task in enumerate(ours)]
+    result = difference(uneven, theirs, rng=rng()).estimate
+    assert result.low < result.value < result.high
 
 
 def test_percent_and_points_have_the_same_sign() -> None:

@@ -22,7 +22,7 @@ def interval(
     low: float, high: float, *, unit: Any = "points", kind: Any = "difference", too_few: str = ""
 ) -> Difference:
     estimate = Estimate((low + high) / 2, low, high)
-    return Difference(estimate, unit, 7, (1, 1), "tasks and seeds", too_few, kind)
+    return Difference(estimate, unit, 7, (1, 1), "tasks", too_few, kind)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hadamard.report.statistics import panel as panel_module
 from hadamard.report.statistics.normalize import Scale
 from hadamard.report.statistics.shading import aggregated_seeds
 from tests.support.panels import BUDGET, HR, RELU, TANH, TASKS, panel_runs
@@ -133,3 +134,14 @@ def test_runs_that_stopped_early_are_compared_where_all_are(tmp_path: Path) -> N
     assert data.complete["tanh"].keys() == {TASKS[0]}
     # Arms on less than half as many tasks as the best are left out.
     assert data.labels == ["tanh"]
+
+
+def test_a_task_whose_first_score_is_late_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first of ten episodes ends after a tenth of the budget.
+    data = panel_runs(tmp_path, WHOLE)
+    assert data.late_start() == f"Curves begin at 100 steps, with the first score on {TASKS[0]}."
+    monkeypatch.setattr(panel_module, "LATE_START", 0.1)
+    assert data.late_start() == ""
+    assert panel_runs(tmp_path / "none", {}).late_start() == ""

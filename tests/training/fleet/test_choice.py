@@ -102,7 +102,7 @@ def test_runs_whose_games_the_host_plays_are_stacked_where_there_are_several(
     assert fleet.begins_on("dqn", game, on_gpu=True, together=True)
     assert not fleet.begins_on("dqn", game, on_gpu=True)
     assert not fleet.begins_on("dqn", game, on_gpu=False, together=True)
-    pqn = spec_of("pqn", "atari/Breakout")
+    pqn = spec_of("pqn", "atari/Breakout", train__emulators="cpu")
     assert forms(pqn, pqn, algorithm="pqn") == ["off", "off"]
 
 

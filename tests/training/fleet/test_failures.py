@@ -14,7 +14,7 @@ from hadamard.core.run import Run
 from hadamard.training import start
 from hadamard.training.fit import GpuFailure
 from hadamard.training.fleet.fleet import Fleet
-from hadamard.training.trainer import Diverged, Interrupted
+from hadamard.training.outcomes import Diverged, Interrupted
 from tests.support.commands import checkpoint_names
 from tests.support.fleets import (
     ALGORITHMS,

@@ -20,7 +20,7 @@ from hadamard.training import start
 from hadamard.training.fleet import hosted
 from hadamard.training.fleet.hosted import Hosted
 from hadamard.training.fleet.hosted_replay import HostedReplay
-from hadamard.training.trainer import Diverged, Interrupted
+from hadamard.training.outcomes import Diverged, Interrupted
 from tests.support.commands import checkpoint_names
 from tests.support.fleets import (
     REDO,

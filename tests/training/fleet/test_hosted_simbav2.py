@@ -13,7 +13,7 @@ from hadamard.core.config import RunSpec
 from hadamard.core.run import Run
 from hadamard.training import start
 from hadamard.training.fleet import hosted
-from hadamard.training.trainer import Diverged, Interrupted
+from hadamard.training.outcomes import Diverged, Interrupted
 from tests.support.fleets import (
     assert_same_rows,
     assert_same_run,

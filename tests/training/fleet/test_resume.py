@@ -10,7 +10,7 @@ import pytest
 from hadamard.core.run import Run
 from hadamard.experiments.bench import Quiet
 from hadamard.training import start
-from hadamard.training.trainer import Interrupted
+from hadamard.training.outcomes import Interrupted
 from tests.support.fleets import (
     ALGORITHMS,
     assert_same_run,

@@ -1,96 +1,10 @@
-// The beam: what the TIA's registers make of a line, 32 pixels at a time, as masks in which bit 0
-// is the leftmost pixel. Registers change in the middle of a line, so before a change the line is
-// drawn up to that clock.
+// The beam: what the TIA's registers make of a line. Registers change in the middle of a line, so a
+// line is drawn piece by piece, from its recording. Lines do not depend on each other: each of the
+// threads of an environment draws its own.
 #pragma once
-#include "console.h"
+#include "recording.h"
 
 namespace atari2600 {
-
-EVERYWHERE u32 reverse_8(u32 v) {
-  v = (v & 0x55) << 1 | (v >> 1 & 0x55);
-  v = (v & 0x33) << 2 | (v >> 2 & 0x33);
-  return (v & 0x0f) << 4 | v >> 4;
-}
-
-EVERYWHERE u32 reverse_20(u32 v) {
-  return reverse_8(v & 0xff) << 12 | reverse_8(v >> 8 & 0xff) << 4 | reverse_8(v >> 16) >> 4;
-}
-
-// Every bit twice, and four times.
-EVERYWHERE u32 double_bits(u32 v) {
-  v = (v | v << 4) & 0x0f0f;
-  v = (v | v << 2) & 0x3333;
-  v = (v | v << 1) & 0x5555;
-  return v * 3;
-}
-
-EVERYWHERE u32 quadruple_bits(u32 v) {
-  v = (v | v << 12) & 0x000f000f;
-  v = (v | v << 6) & 0x03030303;
-  v = (v | v << 3) & 0x11111111;
-  return v * 15;
-}
-
-// NUSIZ: bit k is set where there is a copy 16 * k pixels to the right.
-EVERYWHERE u32 copies(u32 number_size) {
-  switch (number_size & 7) {
-    case 1: return 0x03;  // two, close
-    case 2: return 0x05;  // two, medium
-    case 3: return 0x07;  // three, close
-    case 4: return 0x11;  // two, wide
-    case 6: return 0x15;  // three, medium
-    default: return 0x01;
-  }
-}
-
-// The pixels first .. first + 31 of a shape at a position; lines wrap round.
-EVERYWHERE u32 shift_shape(u32 shape, i32 by) {
-  if (by <= -32 || by >= 32) return 0;
-  return by >= 0 ? shape << by : shape >> -by;
-}
-
-EVERYWHERE u32 place(u32 shape, i32 position, i32 first) {
-  if (position >= WIDTH) position -= WIDTH;
-  u32 mask = shift_shape(shape, position - first);
-  if (first == 0 && position > WIDTH - 32) mask |= shift_shape(shape, position - WIDTH);
-  return mask;
-}
-
-EVERYWHERE u32 place_copies(u32 shape, i32 position, u32 which, i32 first) {
-  u32 mask = 0;
-  if (which & 0x01) mask = place(shape, position, first);
-  if (which & 0x02) mask |= place(shape, position + 16, first);
-  if (which & 0x04) mask |= place(shape, position + 32, first);
-  if (which & 0x10) mask |= place(shape, position + 64, first);
-  return mask;
-}
-
-EVERYWHERE u32 player_graphics(const Player &player) {
-  u32 graphics = player.delayed ? player.old_graphics : player.graphics;
-  return player.reflected ? graphics : reverse_8(graphics);  // bit 7 is the leftmost pixel
-}
-
-EVERYWHERE u32 place_player(const Player &player, u32 graphics, i32 first) {
-  u32 size = player.number_size & 7;
-  i32 position = player.position;
-  if (size == 5) graphics = double_bits(graphics);
-  if (size == 7) graphics = quadruple_bits(graphics);
-  if (size == 5 || size == 7) position += 1;
-  u32 which = copies(size);
-  if (player.first_hidden) which &= ~1u;
-  return place_copies(graphics, position, which, first);
-}
-
-// 1, 2, 4 or 8 pixels.
-EVERYWHERE u32 bar(u32 width) { return (1u << (1u << (width & 3))) - 1; }
-
-EVERYWHERE u32 missile_shape(const Missile &missile, const Player &player) {
-  return missile.enabled && !missile.locked ? bar(player.number_size >> 4) : 0;
-}
-
-EVERYWHERE u32 ball_shape(const Ball &ball, u32 control) {
-  return (ball.delayed ? ball.old_enabled : ball.enabled) ? bar(control >> 4) : 0;
-}
 
 // Collision latches: two bits for each of the eight registers, CXM0P to CXPPMM; the lower one is
 // read as bit 7, the other as bit 6.
@@ -192,11 +106,12 @@ EVERYWHERE void paint_black(u8 *row, i32 from, i32 to) {
   for (; from < to; from++) row[from] = 0;
 }
 
-// Draw the pixels from .. to - 1 of a line and latch their collisions; without a row, only latch.
-EVERYWHERE void draw_pixels(Tia &tia, u8 *row, i32 from, i32 to) {
+// Draw the pixels from .. to - 1 of a line; returns their collisions, unless all that is possible is
+// `known`. Without a row, only collide.
+EVERYWHERE u32 draw_pixels(const Tia &tia, u8 *row, i32 from, i32 to, u32 known) {
   if (tia.vblank & 2) {
     if (row) paint_black(row, from, to);
-    return;
+    return 0;
   }
   Objects shape;
   shape.player0 = player_graphics(tia.player0);
@@ -205,8 +120,8 @@ EVERYWHERE void draw_pixels(Tia &tia, u8 *row, i32 from, i32 to) {
   shape.missile1 = missile_shape(tia.missile1, tia.player1);
   shape.ball = ball_shape(tia.ball, tia.control);
   shape.playfield = tia.playfield;
-  if (!row && !(possible_collisions(shape) & ~tia.collisions)) return;
-  u32 right_half = tia.reflected ? reverse_20(tia.playfield) : tia.playfield;
+  if (!row && !(possible_collisions(shape) & ~known)) return 0;
+  u32 right_half = tia.reflected ? reverse_20(tia.playfield) : tia.playfield, hit = 0;
   u64 playfield = (u64)tia.playfield | (u64)right_half << 20;
   for (i32 first = from & ~31; first < to; first += 32) {
     u32 clip = 0xffffffffu;
@@ -224,34 +139,91 @@ EVERYWHERE void draw_pixels(Tia &tia, u8 *row, i32 from, i32 to) {
       o.missile1 = clip & place_copies(shape.missile1, tia.missile1.position,
                                        copies(tia.player1.number_size), first);
     o.ball = shape.ball ? place(shape.ball, tia.ball.position, first) & clip : 0;
-    tia.collisions |= (u16)collisions_of(o);
     if (row) paint(tia, o, row + first, first, clip);
+    if (known != ALL_COLLISIONS) hit |= collisions_of(o);
   }
+  return hit;
 }
 
-// Draw up to a clock of the frame. Rows outside the screen are not drawn and nothing collides there.
-EVERYWHERE void catch_up(Tia &tia, const Game &game, u8 *screen, i32 clock) {
-  i32 start = game.first_line * CLOCKS_PER_LINE, stop = start + HEIGHT * CLOCKS_PER_LINE;
-  if (clock > stop) clock = stop;
-  if (clock <= tia.drawn) return;
-  i32 line = tia.drawn / CLOCKS_PER_LINE, from = tia.drawn - line * CLOCKS_PER_LINE;
-  while (tia.drawn < clock) {
-    i32 to = from + clock - tia.drawn;
-    if (to > CLOCKS_PER_LINE) to = CLOCKS_PER_LINE;
-    if (to > BLANK_CLOCKS) {
-      i32 left = from > BLANK_CLOCKS ? from - BLANK_CLOCKS : 0;
-      u8 *row = screen ? screen + (line - game.first_line) * WIDTH : (u8 *)0;
-      draw_pixels(tia, row, left, to - BLANK_CLOCKS);
-      if (to >= BLANK_CLOCKS + 8) tia.comb = 0;
+// Draw the clocks from .. to - 1 of one row of the screen as it was recorded; returns collisions.
+EVERYWHERE u32 draw_row(const Recording &recording, const Game &game, i32 row, i32 from, i32 to,
+                        u32 known, u8 *pixels) {
+  Tia tia = recording.at_start[row];
+  i32 row_clock = CLOCKS_PER_LINE * (game.first_line + row), drawn = from;
+  u32 write = recording.first_write[row], end = recording.first_write[row + 1], hit = 0;
+  for (; drawn < to; write++) {
+    u32 word = write < end ? recording.writes[write] : 0;
+    i32 clock = recorded_clock(word), until = to;
+    u32 reg = recorded_register(word);
+    u8 value = recorded_value(word);
+    if (write < end) {
+      if (!changes_the_line(tia, reg, value, pixels != nullptr)) {
+        write_beam(tia, game, reg, value, clock);
+        continue;
+      }
+      until = clock + write_delay(tia, reg, clock) - row_clock;
+      if (until > to) until = to;
     }
-    tia.drawn += to - from;
-    from = to;
-    if (from == CLOCKS_PER_LINE) {
-      from = 0;
-      line++;
-      tia.reflected = tia.control & 1;
-      tia.player0.first_hidden = tia.player1.first_hidden = 0;
+    if (until > drawn) {
+      if (until > BLANK_CLOCKS) {
+        i32 left = drawn > BLANK_CLOCKS ? drawn - BLANK_CLOCKS : 0;
+        hit |= draw_pixels(tia, pixels, left, until - BLANK_CLOCKS, known | hit);
+        if (until >= BLANK_CLOCKS + 8) tia.comb = 0;
+      }
+      drawn = until;
     }
+    write_beam(tia, game, reg, value, clock);
+  }
+  return hit;
+}
+
+// Latch the collisions up to the clock at which the TIA was last accessed.
+OUTLINED void latch_collisions(const Lanes &lanes, Frame &frame, const Game &game,
+                               const Recording &recording) {
+  i32 start = CLOCKS_PER_LINE * game.first_line;
+  i32 from = pending_from(frame, game), to = pending_until(frame, game);
+  u32 known = frame.collisions, hit = 0;
+  if (from < to && known != ALL_COLLISIONS) {
+    i32 first = (from - start) / CLOCKS_PER_LINE, last = (to - 1 - start) / CLOCKS_PER_LINE;
+    for (i32 row = first + lanes.lane; row <= last; row += LANES) {
+      i32 row_clock = start + CLOCKS_PER_LINE * row;
+      i32 left = from > row_clock ? from - row_clock : 0, right = to - row_clock;
+      if (right > CLOCKS_PER_LINE) right = CLOCKS_PER_LINE;
+      hit |= draw_row(recording, game, row, left, right, known, nullptr);
+    }
+  }
+  hit = lanes.any(hit);
+  lanes.once([&] {
+    frame.collisions |= (u16)hit;
+    frame.latched = frame.seen;
+  });
+}
+
+// Paint a frame as far as it came; returns the collisions of this thread's rows that are not known.
+EVERYWHERE u32 paint_rows(const Lanes &lanes, const Game &game, const Recording &recording,
+                          u32 known, u8 *screen) {
+  i32 start = CLOCKS_PER_LINE * game.first_line;
+  u32 hit = 0;
+  for (i32 row = lanes.lane; row < HEIGHT; row += LANES) {
+    i32 end = recording.seen - start - CLOCKS_PER_LINE * row;
+    if (end <= 0) break;
+    if (end > CLOCKS_PER_LINE) end = CLOCKS_PER_LINE;
+    hit |= draw_row(recording, game, row, 0, end, known, screen + row * WIDTH);
+  }
+  return hit;
+}
+
+OUTLINED void paint_frame(const Lanes &lanes, Frame &frame, const Game &game,
+                          const Recording &recording, bool collide, u8 *screen) {
+  u32 hit = paint_rows(lanes, game, recording, collide ? frame.collisions : ALL_COLLISIONS, screen);
+  hit = lanes.any(hit);
+  if (collide) {
+    lanes.once([&] {
+      frame.collisions |= (u16)hit;
+      frame.latched = frame.seen;
+    });
+  } else {
+    lanes.sync();
   }
 }
 

@@ -1,36 +1,116 @@
-// The environments on the GPU: one thread plays one environment's step.
+// The environments on the GPU: LANES threads of a warp play one environment's step.
 #include "agent.h"
 #include "table.h"
 
 using namespace atari2600;
 
-// `games`: one for each environment, by `game_of`, so that a batch may mix cartridges.
-extern "C" __global__ void __launch_bounds__(32)
-atari2600_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
-               const Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
-               const u8 *gray, u8 *observations, u8 *ended) {
-  i32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  Memory memory = {screens + (u64)i * 2 * SCREEN, gray, observations + (u64)i * OBSERVATION,
-                   ended + (u64)i * OBSERVATION};
-  Environment env = envs[i];
+// Threads of a block.
+#ifndef BLOCK
+#define BLOCK 32
+#endif
+// Blocks that must fit a multiprocessor together: fewer registers for each thread.
+#ifndef RESIDENT
+#define RESIDENT 1
+#endif
+
+enum { ENVIRONMENTS = BLOCK / LANES };  // of a block
+
+// The state of a block's environments while they play.
+struct Seat {
+  Environment env;
   Outcome outcome;
-  step(env, games[game_of[i]], settings, (i32)actions[i], memory, outcome);
-  envs[i] = env;
-  outcomes[i] = outcome;
+};
+
+// Which environment this thread plays.
+EVERYWHERE Lanes lanes_of(u32 thread) {
+  i32 lane = (i32)(thread % LANES);
+  u32 mask = LANES == 32 ? 0xffffffffu : ((1u << LANES % 32) - 1) << (thread % 32 - lane);
+  return {lane, mask};
 }
 
-extern "C" __global__ void __launch_bounds__(32)
+EVERYWHERE Memory memory_of(i32 env, u8 *screens, Recording *recordings, const u8 *gray,
+                            u8 *observations, u8 *ended) {
+  return {{screens + (u64)env * 2 * SCREEN, recordings + (u64)env * RECORDINGS}, gray,
+          observations + (u64)env * OBSERVATION, ended + (u64)env * OBSERVATION};
+}
+
+// `games`: one for each environment, by `game_of`, so that a batch may mix cartridges.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+atari2600_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+               const Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
+               Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  __shared__ Seat seats[ENVIRONMENTS];
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  if (i >= count) return;
+  Lanes lanes = lanes_of(threadIdx.x);
+  Seat &seat = seats[threadIdx.x / LANES];
+  copy_words(lanes, seat.env, envs[i]);
+  step({lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+        memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
+  copy_words(lanes, envs[i], seat.env);
+  copy_words(lanes, outcomes[i], seat.outcome);
+}
+
+// Drop the running games and begin others.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+atari2600_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                const Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
+                u8 *observations, u8 *ended) {
+  __shared__ Seat seats[ENVIRONMENTS];
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  if (i >= count) return;
+  Lanes lanes = lanes_of(threadIdx.x);
+  Seat &seat = seats[threadIdx.x / LANES];
+  copy_words(lanes, seat.env, envs[i]);
+  reset({lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+         memory_of(i, screens, recordings, gray, observations, ended)});
+  copy_words(lanes, envs[i], seat.env);
+}
+
+// Insert the cartridges and begin games.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
                 const Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
-                const u8 *gray, u8 *observations, u8 *ended) {
-  i32 i = blockIdx.x * blockDim.x + threadIdx.x;
+                Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  __shared__ Seat seats[ENVIRONMENTS];
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
   if (i >= count) return;
-  Memory memory = {screens + (u64)i * 2 * SCREEN, gray, observations + (u64)i * OBSERVATION,
-                   ended + (u64)i * OBSERVATION};
-  Environment env = Environment();
-  env.seed = seeds[i];
-  insert(env, games[game_of[i]], ram, memory);
-  reset(env, games[game_of[i]], settings, memory);
-  envs[i] = env;
+  Lanes lanes = lanes_of(threadIdx.x);
+  Seat &seat = seats[threadIdx.x / LANES];
+  lanes.once([&] {
+    seat.env = Environment();
+    seat.env.seed = seeds[i];
+  });
+  Play play = {lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+               memory_of(i, screens, recordings, gray, observations, ended)};
+  insert(play, ram);
+  reset(play);
+  copy_words(lanes, envs[i], seat.env);
+}
+
+// Games just switched on: one for each game and value of the timer. `booted` has room for
+// TIMER_VALUES of each game, `recordings` and `screens` for as many environments.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+atari2600_boot(const Game *games, i32 count, Booted *booted, u8 *screens, Recording *recordings) {
+  __shared__ Console consoles[ENVIRONMENTS];
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  if (i >= count * TIMER_VALUES) return;
+  make_booted(lanes_of(threadIdx.x), consoles[threadIdx.x / LANES], games[i / TIMER_VALUES],
+              LEAST_TIMER + i % TIMER_VALUES, ((Screens *)screens)[i], recordings + i * RECORDINGS,
+              booted[i]);
+}
+
+// The decoded instructions of a ROM.
+extern "C" __global__ void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
+  u32 place = blockIdx.x * blockDim.x + threadIdx.x;
+  if (place < bytes) program[place] = decode_at(rom, bytes, place);
+}
+
+// Sizes in bytes, for those who allocate the memory.
+extern "C" __global__ void atari2600_sizes(u32 *sizes) {
+  sizes[0] = sizeof(Environment);
+  sizes[1] = sizeof(Game);
+  sizes[2] = sizeof(Outcome);
+  sizes[3] = sizeof(Recording) * RECORDINGS;
+  sizes[4] = sizeof(Booted) * TIMER_VALUES;
 }

@@ -23,7 +23,7 @@ _PRESSED = {"": 0, "UP": 1, "DOWN": 2, "LEFT": 4, "RIGHT": 8, "FIRE": 16, "RESET
 _CARTRIDGES = ("CART_2K", "CART_4K", "CART_F8", "CART_F6", "CART_E0", "CART_FE")
 _BY_SIZE = {2048: "CART_2K", 4096: "CART_4K", 8192: "CART_F8", 16384: "CART_F6"}
 _CONTROLLERS = ("JOYSTICK_LEFT", "JOYSTICK_RIGHT", "PADDLE_0", "PADDLE_1")
-_MAX_ACTIONS, _BOOT_ENTRIES = 18, 24
+_MAX_ACTIONS, _BOOT_ENTRIES = 18, 12
 
 # ALE's actions, by number, as what is pressed.
 ACTIONS = tuple(
@@ -55,8 +55,9 @@ class CGame(ctypes.Structure):
 
     _fields_ = (
         ("rom", ctypes.c_void_p),
-        ("opcodes", ctypes.c_void_p),
+        ("program", ctypes.c_void_p),
         ("timers", ctypes.c_void_p),
+        ("booted", ctypes.c_void_p),
         ("timer_count", ctypes.c_uint32),
         ("number", ctypes.c_int32),
         ("cartridge", ctypes.c_int32),
@@ -66,7 +67,7 @@ class CGame(ctypes.Structure):
         ("num_actions", ctypes.c_int32),
         ("fire", ctypes.c_int32),
         ("actions", ctypes.c_uint8 * _MAX_ACTIONS),
-        ("boot", ctypes.c_uint8 * (2 * _BOOT_ENTRIES)),
+        ("boot", ctypes.c_uint8 * (4 * _BOOT_ENTRIES)),
     )
 
 
@@ -106,6 +107,27 @@ def entry(rom: str) -> Game:
     return next(game for game in TABLE if game.rom == rom)
 
 
+def c_game(game: Game, rom_bytes: int, actions: Sequence[int]) -> CGame:
+    """Return a game as the source has it, without the addresses of what it refers to.
+
+    ``actions`` are ALE's numbers of those that an agent has.
+    """
+    filled = CGame(
+        number=TABLE.index(game),
+        cartridge=_CARTRIDGES.index(game.cartridge or _BY_SIZE[rom_bytes]),
+        controller=_CONTROLLERS.index(game.controller),
+        first_line=game.first_line,
+        has_comb=game.comb,
+        num_actions=len(actions),
+        fire=list(actions).index(FIRE) if FIRE in actions else -1,
+    )
+    for place, action in enumerate(actions):
+        filled.actions[place] = ACTIONS[action]
+    for place, (pressed, *counts) in enumerate(game.boot):
+        filled.boot[4 * place : 4 * place + 4] = [_PRESSED[pressed], *counts]
+    return filled
+
+
 class Emulators:
     """A batch of one game on the host."""
 
@@ -119,33 +141,22 @@ class Emulators:
         game = entry(rom)
         self.count = len(seeds)
         self._rom = np.frombuffer(Path(path).read_bytes(), dtype=np.uint8).copy()
-        self._opcodes = np.zeros(256, dtype=np.uint32)
-        self.library.atari2600_opcodes(_pointer(self._opcodes))
+        self._program = np.zeros(len(self._rom), dtype=np.uint64)
+        self.library.atari2600_decode(_pointer(self._rom), len(self._rom), _pointer(self._program))
         self._ram, self._timers = power_on_values()
         self._grays = GRAYS.copy()
-        self.game = CGame(
-            rom=_pointer(self._rom).value,
-            opcodes=_pointer(self._opcodes).value,
-            timers=_pointer(self._timers).value,
-            timer_count=len(self._timers),
-            number=TABLE.index(game),
-            cartridge=_CARTRIDGES.index(game.cartridge or _BY_SIZE[len(self._rom)]),
-            controller=_CONTROLLERS.index(game.controller),
-            first_line=game.first_line,
-            has_comb=game.comb,
-            num_actions=len(actions),
-            fire=list(actions).index(FIRE) if FIRE in actions else -1,
-        )
-        for place, action in enumerate(actions):
-            self.game.actions[place] = ACTIONS[action]
-        for place, (pressed, frames) in enumerate(game.boot):
-            self.game.boot[2 * place] = _PRESSED[pressed]
-            self.game.boot[2 * place + 1] = frames
+        self.game = c_game(game, len(self._rom), actions)
+        self.game.rom = _pointer(self._rom).value
+        self.game.program = _pointer(self._program).value
+        self.game.timers = _pointer(self._timers).value
+        self.game.timer_count = len(self._timers)
         assert self.library.atari2600_game_bytes() == ctypes.sizeof(CGame)
         assert self.library.atari2600_outcome_bytes() == OUTCOME.itemsize
         size = self.library.atari2600_environment_bytes()
         self.state = np.zeros((self.count, size), dtype=np.uint8)
         self.screens = np.zeros((self.count, 2, HEIGHT, WIDTH), dtype=np.uint8)
+        film = self.library.atari2600_recording_bytes()
+        self._recordings = np.zeros((self.count, film), dtype=np.uint8)
         self.observations = np.zeros((self.count, SIDE, SIDE), dtype=np.uint8)
         self.ended = np.zeros_like(self.observations)
         self.outcomes = np.zeros(self.count, dtype=OUTCOME)
@@ -156,8 +167,20 @@ class Emulators:
             ctypes.byref(self.game),
             _pointer(self._ram),
             _pointer(self._seeds),
-            _pointer(self.screens),
+            *self._film(),
         )
+
+    def keep_boots(self, timers: Sequence[int]) -> None:
+        """Keep the game ready as it is just switched on with these values of the timer."""
+        self._booted = np.zeros(self.library.atari2600_booted_bytes(), dtype=np.uint8)
+        screens, recordings = np.zeros_like(self.screens[0]), np.zeros_like(self._recordings[0])
+        for timer in timers:
+            self.library.atari2600_boot(
+                ctypes.byref(self.game),
+                int(timer),
+                *map(_pointer, (self._booted, screens, recordings)),
+            )
+        self.game.booted = _pointer(self._booted).value
 
     def reset(self, settings: Settings) -> None:
         """Begin new games everywhere."""
@@ -182,26 +205,35 @@ class Emulators:
         )
 
     def _views(self) -> tuple[ctypes.c_void_p, ...]:
-        buffers = (self.screens, self._grays, self.observations, self.ended)
-        return tuple(_pointer(buffer) for buffer in buffers)
+        buffers = (self._grays, self.observations, self.ended)
+        return (*self._film(), *map(_pointer, buffers))
+
+    def _film(self) -> tuple[ctypes.c_void_p, ...]:
+        return _pointer(self.screens), _pointer(self._recordings)
 
     def new_game(self) -> None:
         """Switch the first environment's game on."""
         self.library.atari2600_new_game(
-            _pointer(self.state), ctypes.byref(self.game), _pointer(self.screens)
+            _pointer(self.state), ctypes.byref(self.game), *self._film()
         )
 
     def frame(self, action: int) -> int:
         """Play one frame of the first environment; return the reward."""
         reward: int = self.library.atari2600_frame(
-            _pointer(self.state), ctypes.byref(self.game), ACTIONS[action], _pointer(self.screens)
+            _pointer(self.state), ctypes.byref(self.game), ACTIONS[action], *self._film()
         )
         return reward
 
     def look(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int, bool]:
         """Return RAM, screen, lives and end of the first environment."""
         ram, values = np.zeros(128, dtype=np.uint8), np.zeros(3, dtype=np.int32)
-        self.library.atari2600_look(_pointer(self.state), _pointer(ram), _pointer(values))
+        self.library.atari2600_look(
+            _pointer(self.state),
+            ctypes.byref(self.game),
+            *self._film(),
+            _pointer(ram),
+            _pointer(values),
+        )
         return ram, self.screens[0, values[2]], int(values[0]), bool(values[1])
 
 

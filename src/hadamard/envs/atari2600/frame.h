@@ -1,5 +1,6 @@
 // The frame loop: what is pressed, how a frame begins and ends, and how a game is switched on.
 #pragma once
+#include "beam.h"
 #include "processor.h"
 
 namespace atari2600 {
@@ -54,49 +55,97 @@ EVERYWHERE void press(Console &console, const Game &game, u32 input) {
 EVERYWHERE void begin_frame(Console &console, const Game &game) {
   Frame &frame = console.frame;
   frame.done = 0;
+  frame.instructions = MOST_INSTRUCTIONS;
   if (frame.unfinished) return;
   frame.unfinished = 1;
   frame.page ^= 1;
+  frame.recording = (frame.recording + 1) % RECORDINGS;
   frame.first_cycle = console.cpu.cycle - (console.cpu.cycle - frame.first_cycle) % CYCLES_PER_LINE;
-  console.tia.drawn = game.first_line * CLOCKS_PER_LINE;
+  frame.next_row = game.first_line * CLOCKS_PER_LINE;
+  frame.rows = 0;
+  frame.writes = 0;
+  frame.seen = frame.latched = 0;
+  frame.last_access = 0;
   console.tia.hmove_clock = -CLOCKS_PER_LINE;  // none on this line
 }
 
-// Play one frame with an input. `screens`: two screens on which frames are drawn in turn (a short
-// frame leaves rows of the frame before last), or none.
-OUTLINED void run_frame(Console &console, const Game &game, u32 input, u8 *screens) {
-  press(console, game, input);
-  begin_frame(console, game);
-  u8 *screen = screens ? screens + console.frame.page * SCREEN : (u8 *)0;
-  for (i32 left = MOST_INSTRUCTIONS; left > 0 && !console.frame.done; left--)
-    step_processor(console, game, screen);
+// Where the pictures of a console are kept: two screens on which frames are painted in turn, and
+// the recordings of the newest frames. The screens may be left out.
+struct Film {
+  u8 *screens;
+  Recording *recordings;
+};
+
+// Paint what a page should show.
+OUTLINED void paint_page(const Lanes &lanes, Console &console, const Game &game, const Film &film,
+                         i32 page) {
+  i32 unpainted = console.frame.unpainted[page];
+  if (unpainted && film.screens)
+    paint_frame(lanes, console.frame, game, film.recordings[unpainted - 1], false,
+                film.screens + page * SCREEN);
+  lanes.once([&] { console.frame.unpainted[page] = 0; });
+}
+
+// Play one frame with an input. It is painted later if at all, unless it is `looked_at` or a short
+// one, which leaves rows of the frame before last.
+OUTLINED void run_frame(const Lanes &lanes, Console &console, const Game &game, u32 input,
+                        const Film &film, bool looked_at) {
+  Frame &frame = console.frame;
+  lanes.once([&] {
+    press(console, game, input);
+    begin_frame(console, game);
+  });
+  Recording &recording = film.recordings[frame.recording];
+  for (;;) {
+    lanes.once([&] { run_processor(console, game, recording); });
+    if (!frame.waiting) break;
+    latch_collisions(lanes, frame, game, recording);
+  }
+  i32 start = CLOCKS_PER_LINE * game.first_line, stop = start + CLOCKS_PER_LINE * HEIGHT;
+  bool is_short = recording.seen < stop, paints = looked_at && !is_short && film.screens;
+  if (paints && frame.latched <= start) {  // collisions and pixels at once
+    paint_frame(lanes, frame, game, recording, true, film.screens + frame.page * SCREEN);
+  } else {
+    paints = false;
+    latch_collisions(lanes, frame, game, recording);
+  }
+  if (is_short) paint_page(lanes, console, game, film, frame.page);
+  lanes.once([&] { frame.unpainted[frame.page] = paints ? 0 : (u8)(1 + frame.recording); });
+  if (is_short) paint_page(lanes, console, game, film, frame.page);
 }
 
 // Power on. RAM keeps what it holds.
 EVERYWHERE void power_on(Console &console, const Game &game, u8 timer) {
-  u8 page = console.frame.page;
+  Frame frame = console.frame;
   console.cpu = Processor();
   console.riot = Riot();
   console.tia = Tia();
   console.controls = Controls();
   console.frame = Frame();
-  console.frame.page = page;
-  console.cpu.s = 0xff;
+  console.frame.page = frame.page;
+  console.frame.recording = frame.recording;
+  for (i32 page = 0; page < 2; page++) console.frame.unpainted[page] = frame.unpainted[page];
+  console.cpu.registers = 0xffu << 8 * S;
   console.cpu.nonzero = 1;
-  console.slices = slices_at_power_on(game.cartridge);
+  console.cpu.slices = slices_at_power_on(game.cartridge);
   console.riot.timer = timer;
   console.riot.shift = 6;
   console.controls.resistance = PADDLE_START;
-  u32 low = cartridge_byte(console, game, 0xfffc);
-  console.cpu.pc = (u16)(low | cartridge_byte(console, game, 0xfffd) << 8);
+  const u8 *vector = game.rom + place_in_rom(console.cpu.slices, game.cartridge, 0xfffc);
+  console.cpu.pc = vector[0] | vector[1] << 8;
 }
 
 // Power on and press what starts the game.
-OUTLINED void boot(Console &console, const Game &game, u8 timer, u8 *screens) {
-  power_on(console, game, timer);
-  for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].frames; i++)
-    for (i32 frame = 0; frame < game.boot[i].frames; frame++)
-      run_frame(console, game, game.boot[i].input, screens);
+OUTLINED void boot(const Lanes &lanes, Console &console, const Game &game, u8 timer,
+                   const Film &film) {
+  lanes.once([&] { power_on(console, game, timer); });
+  for (i32 i = 0; i < BOOT_ENTRIES && game.boot[i].times; i++) {
+    const Boot entry = game.boot[i];
+    for (i32 frame = 0; frame < entry.times * (entry.frames + entry.pause); frame++) {
+      bool pressed = frame % (entry.frames + entry.pause) < entry.frames;
+      run_frame(lanes, console, game, pressed ? entry.input : 0, film, false);
+    }
+  }
 }
 
 }  // namespace atari2600

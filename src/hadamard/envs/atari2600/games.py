@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Boot = tuple[tuple[str, int], ...]
+Press = tuple[str, int, int, int]
+Boot = tuple[Press, ...]
 
-WAIT: Boot = (("", 60),)
+
+def press(button: str, frames: int, *, pause: int = 0, times: int = 1) -> Press:
+    """Return what holds a button for some frames and leaves it for some, several times."""
+    return (button, frames, pause, times)
+
+
+WAIT: Boot = (press("", 60),)
 """Every game is left alone for a second after power-on."""
-RESET: Boot = (*WAIT, ("RESET", 8))
-RESET_LONGER: Boot = (*WAIT, ("RESET", 12))
+RESET: Boot = (*WAIT, press("RESET", 8))
+RESET_LONGER: Boot = (*WAIT, press("RESET", 12))
 """ALE presses RESET again in games with several modes."""
 
 
@@ -37,7 +44,9 @@ class Game:
     remember: str = "0"
     """What the next frame's readings know as ``remembered``."""
     boot: Boot = RESET
-    """What is pressed for how many frames, from power-on to the first action."""
+    """What is pressed from power-on to the first action."""
+    boots_anew: bool = False
+    """Whether the boot reads RAM that it has not written, so that it depends on the game before."""
     cartridge: str = ""
     """The kind of cartridge, if not the usual one of its size."""
     controller: str = "JOYSTICK_LEFT"
@@ -47,7 +56,7 @@ class Game:
     """Whether HMOVE blanks the start of a line (a fact about how ALE shows this ROM)."""
 
 
-def _after(boot: Boot, *actions: tuple[str, int]) -> Boot:
+def _after(boot: Boot, *actions: Press) -> Boot:
     return (*boot, *actions)
 
 
@@ -68,7 +77,7 @@ TABLE = (
         "decimal(ram[0x5e], ram[0x5f], ram[0x60])",
         "over ? 0 : low(ram[0x53])",
         "ram[0x47] == 1 && low(ram[0x53]) == 1",
-        boot=_after(RESET, ("FIRE", 1)),
+        boot=_after(RESET, press("FIRE", 1)),
     ),
     Game(
         "asteroids",
@@ -106,13 +115,13 @@ TABLE = (
         "over ? 0 : ram[0x0c] == 5 && remembered ? remembered : ram[0x05] + 1",
         over="ram[0x05] == 0xff",
         remember="lives",
-        boot=_after(RESET, ("RIGHT", 1)),
+        boot=_after(RESET, press("RIGHT", 1)),
     ),
     Game(
         "berzerk",
         "decimal(ram[0x5d], ram[0x5e], ram[0x5f])",
         "(u8)(ram[0x5a] + 1)",
-        boot=_after(WAIT, ("RESET", 4), ("SELECT", 12), ("RESET", 16)),
+        boot=_after(WAIT, press("RESET", 4), press("SELECT", 12), press("RESET", 16)),
     ),
     Game("bowling", "decimal(ram[0x26], ram[0x21])", over="ram[0x24] > 0x10", boot=RESET_LONGER),
     Game(
@@ -175,7 +184,7 @@ TABLE = (
         "enduro",
         "ram[0x2d] ? 300 * ram[0x2d] - 100 - decimal(ram[0x2c], ram[0x2b]) : 0",
         over="ram[0x2f] == 0xff",
-        boot=_after(RESET, ("FIRE", 1)),
+        boot=_after(RESET, press("FIRE", 1)),
     ),
     Game(
         "fishing_derby",
@@ -200,7 +209,7 @@ TABLE = (
         "gopher",
         "decimal(ram[0x30], ram[0x31], ram[0x32])",
         "bits(ram[0x34] & 7)",
-        boot=_after(WAIT, ("RESET", 16), ("FIRE", 1)),
+        boot=_after(WAIT, press("RESET", 16), press("FIRE", 1)),
     ),
     Game(
         "gravitar",
@@ -208,7 +217,7 @@ TABLE = (
         "over ? 0 : ram[0x04] + 1",
         "ram[0x01] == 1",
         cartridge="CART_F8",
-        boot=_after(RESET_LONGER, ("FIRE", 16)),
+        boot=_after(RESET_LONGER, press("FIRE", 16)),
     ),
     Game("hero", "decimal(ram[0x37], ram[0x38], ram[0x39])", "ram[0x33]", boot=RESET_LONGER),
     Game(
@@ -217,6 +226,7 @@ TABLE = (
         over="ram[0x06] == 0 && ram[0x07] == 0",
         reward="gain > 1 ? 1 : gain",
         boot=RESET_LONGER,
+        boots_anew=True,
     ),
     Game(
         "jamesbond",
@@ -244,6 +254,7 @@ TABLE = (
         "decimal(ram[0x18], ram[0x19], ram[0x1a])",
         "over ? 0 : (ram[0x1d] & 7) + 1",
         over="ram[0x1d] == 0xff",
+        boots_anew=True,
     ),
     Game(
         "montezuma_revenge",
@@ -262,10 +273,14 @@ TABLE = (
     ),
     Game(
         "name_this_game",
-        refused="how ALE chooses its mode at the start is not reproduced",
         score="decimal(ram[0x44], ram[0x45], ram[0x46])",
         lives="ram[0x47] & 7",
-        boot=RESET_LONGER,
+        boot=_after(
+            WAIT,
+            press("RESET", 4),
+            press("SELECT", 2, pause=1, times=134),
+            press("RESET", 8),
+        ),
     ),
     Game(
         "phoenix",
@@ -278,7 +293,7 @@ TABLE = (
         "decimal(ram[0x55], ram[0x56], ram[0x57])",
         "over ? 0 : high(ram[0x00]) == 0xa ? 3 : high(ram[0x00]) == 8 ? 2 : 1",
         "high(ram[0x00]) == 0 && ram[0x1e] != 0",
-        boot=_after(RESET, ("UP", 1)),
+        boot=_after(RESET, press("UP", 1)),
     ),
     Game(
         "pong",
@@ -291,7 +306,7 @@ TABLE = (
         "private_eye",
         "decimal(ram[0x48], ram[0x49], ram[0x4a])",
         over="ram[0x42] > 1",
-        boot=_after(RESET_LONGER, ("UP", 1)),
+        boot=_after(RESET_LONGER, press("UP", 1)),
     ),
     Game(
         "qbert",
@@ -334,7 +349,7 @@ TABLE = (
         "skiing",
         "-(6000 * ram[0x68] + decimal(ram[0x69], ram[0x6a]))",
         over="ram[0x11] == 0xff",
-        boot=_after(RESET, ("DOWN", 16)),
+        boot=_after(RESET, press("DOWN", 16)),
     ),
     Game(
         "solaris",
@@ -365,7 +380,8 @@ TABLE = (
         "over ? 0 : 1",
         over="ram[0x76] == 0x10 || ram[0x77] == 0x10",
         controller="JOYSTICK_RIGHT",
-        boot=_after(WAIT, ("RESET", 4), ("SELECT", 3), ("RESET", 8)),
+        boot=_after(WAIT, press("RESET", 4), press("SELECT", 3), press("RESET", 8)),
+        boots_anew=True,
     ),
     Game(
         "tennis",
@@ -379,6 +395,7 @@ TABLE = (
         "100 * decimal(ram[0x0f], ram[0x0d])",
         "over ? 0 : (ram[0x0b] & 7) + !(ram[0x00] & 1 && ram[0x11] == 8)",
         over="ram[0x20] != 0",
+        boots_anew=True,
     ),
     Game(
         "tutankham",
@@ -394,7 +411,7 @@ TABLE = (
         "over ? 0 : low(ram[0x06]) + 1",
         over="low(ram[0x06]) == 0 && ram[0x14] > 0x40",
         first_line=30,
-        boot=_after(RESET, ("FIRE", 1)),
+        boot=_after(RESET, press("FIRE", 1)),
     ),
     Game(
         "venture",
@@ -420,7 +437,14 @@ TABLE = (
         "yars_revenge",
         "decimal(ram[0x60], ram[0x61], ram[0x62])",
         "high(ram[0x1e])",
-        boot=_after(WAIT, ("RESET", 4), *(("SELECT", 1), ("", 1)) * 7, ("RESET", 8), ("FIRE", 1)),
+        boot=_after(
+            WAIT,
+            press("RESET", 4),
+            press("SELECT", 1, pause=1, times=7),
+            press("RESET", 8),
+            press("FIRE", 1),
+        ),
+        boots_anew=True,
     ),
     Game("zaxxon", "100 * decimal(ram[0x68], ram[0x69])", "ram[0x6a] & 7", boot=RESET_LONGER),
 )

@@ -4,58 +4,122 @@
 
 using namespace atari2600;
 
+static Memory memory_of(i32 env, u8 *screens, Recording *recordings, const u8 *gray,
+                        u8 *observations, u8 *ended) {
+  return {{screens + (u64)env * 2 * SCREEN, recordings + env * RECORDINGS}, gray,
+          observations + (u64)env * OBSERVATION, ended + (u64)env * OBSERVATION};
+}
+
 extern "C" {
 
 u32 atari2600_environment_bytes() { return sizeof(Environment); }
 u32 atari2600_game_bytes() { return sizeof(Game); }
 u32 atari2600_outcome_bytes() { return sizeof(Outcome); }
+u32 atari2600_recording_bytes() { return sizeof(Recording) * RECORDINGS; }
 
-void atari2600_opcodes(u32 *packed) {
-  for (i32 i = 0; i < 256; i++) packed[i] = packed_opcode(OPCODES[i]);
+u32 atari2600_booted_bytes() { return sizeof(Booted) * TIMER_VALUES; }
+
+void atari2600_boot(const Game *game, i32 timer, Booted *booted, u8 *screens,
+                    Recording *recordings) {
+  Console console;
+  make_booted({0, 1}, console, *game, timer, *(Screens *)screens, recordings,
+              booted[timer - LEAST_TIMER]);
 }
 
-static Memory memory_of(i32 env, u8 *screens, const u8 *gray, u8 *observations, u8 *ended) {
-  Memory memory = {screens + (u64)env * 2 * SCREEN, gray, observations + (u64)env * OBSERVATION,
-                   ended + (u64)env * OBSERVATION};
-  return memory;
+void atari2600_decode(const u8 *rom, u32 bytes, u64 *program) {
+  for (u32 place = 0; place < bytes; place++) program[place] = decode_at(rom, bytes, place);
 }
 
 void atari2600_insert(Environment *envs, i32 count, const Game *game, const u8 *ram,
-                      const u32 *seeds, u8 *screens) {
+                      const u32 *seeds, u8 *screens, Recording *recordings) {
   for (i32 i = 0; i < count; i++) {
+    Outcome unused = Outcome();
     envs[i] = Environment();
     envs[i].seed = seeds[i];
-    insert(envs[i], *game, ram, memory_of(i, screens, 0, 0, 0));
+    insert({{0, 1}, envs[i], unused, *game, {}, memory_of(i, screens, recordings, 0, 0, 0)}, ram);
   }
 }
 
 void atari2600_reset(Environment *envs, i32 count, const Game *game, const Settings *settings,
-                     u8 *screens, const u8 *gray, u8 *observations, u8 *ended) {
-  for (i32 i = 0; i < count; i++)
-    reset(envs[i], *game, *settings, memory_of(i, screens, gray, observations, ended));
+                     u8 *screens, Recording *recordings, const u8 *gray, u8 *observations,
+                     u8 *ended) {
+  for (i32 i = 0; i < count; i++) {
+    Outcome unused = Outcome();
+    reset({{0, 1}, envs[i], unused, *game, *settings,
+           memory_of(i, screens, recordings, gray, observations, ended)});
+  }
 }
 
 void atari2600_step(Environment *envs, i32 count, const Game *game, const Settings *settings,
-                    const i32 *actions, Outcome *outcomes, u8 *screens, const u8 *gray,
-                    u8 *observations, u8 *ended) {
+                    const i32 *actions, Outcome *outcomes, u8 *screens, Recording *recordings,
+                    const u8 *gray, u8 *observations, u8 *ended) {
   for (i32 i = 0; i < count; i++)
-    step(envs[i], *game, *settings, actions[i],
-         memory_of(i, screens, gray, observations, ended), outcomes[i]);
+    step({{0, 1}, envs[i], outcomes[i], *game, *settings,
+          memory_of(i, screens, recordings, gray, observations, ended)}, actions[i]);
 }
 
 // Single frames, to be compared with ale-py's.
-void atari2600_new_game(Environment *env, const Game *game, u8 *screens) {
+void atari2600_new_game(Environment *env, const Game *game, u8 *screens, Recording *recordings) {
   Outcome unused = Outcome();
-  new_game(*env, *game, screens, unused);
+  new_game({{0, 1}, *env, unused, *game, {}, memory_of(0, screens, recordings, 0, 0, 0)});
 }
-i32 atari2600_frame(Environment *env, const Game *game, u32 input, u8 *screens) {
-  Settings settings = {CLEANRL, 0, 0, 0};
-  return play_frame(*env, *game, settings, input, screens);
+i32 atari2600_frame(Environment *env, const Game *game, u32 input, u8 *screens,
+                    Recording *recordings) {
+  Outcome unused = Outcome();
+  return play_frame({{0, 1}, *env, unused, *game, {}, memory_of(0, screens, recordings, 0, 0, 0)},
+                    input, false);
 }
-void atari2600_look(const Environment *env, u8 *ram, i32 *lives_over_page) {
+void atari2600_look(Environment *env, const Game *game, u8 *screens, Recording *recordings,
+                    u8 *ram, i32 *lives_over_page) {
+  Film film = {screens, recordings};
+  i32 page = env->console.frame.page;
   for (i32 i = 0; i < 128; i++) ram[i] = env->console.ram[i];
+  paint_page({0, 1}, env->console, *game, film, page);
   lives_over_page[0] = env->lives;
   lives_over_page[1] = env->over;
-  lives_over_page[2] = env->console.frame.page;
+  lives_over_page[2] = page;
+}
+
+// Batches as on the GPU: the same arguments as the kernels of device.cu.
+void atari2600_batch_sizes(u32 *sizes) {
+  sizes[0] = sizeof(Environment);
+  sizes[1] = sizeof(Game);
+  sizes[2] = sizeof(Outcome);
+  sizes[3] = sizeof(Recording) * RECORDINGS;
+  sizes[4] = sizeof(Booted) * TIMER_VALUES;
+}
+void atari2600_batch_boot(const Game *games, i32 count, Booted *booted, u8 *screens,
+                          Recording *recordings) {
+  for (i32 i = 0; i < count * TIMER_VALUES; i++)
+    atari2600_boot(games + i / TIMER_VALUES, LEAST_TIMER + i % TIMER_VALUES,
+                   booted + i / TIMER_VALUES * TIMER_VALUES, screens, recordings);
+}
+void atari2600_batch_decode(const u8 *rom, u32 bytes, u64 *program) {
+  atari2600_decode(rom, bytes, program);
+}
+void atari2600_batch_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
+                           u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++) {
+    Outcome unused = Outcome();
+    reset({{0, 1}, envs[i], unused, games[game_of[i]], settings,
+           memory_of(i, screens, recordings, gray, observations, ended)});
+  }
+}
+void atari2600_batch_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                           Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
+                           Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    atari2600_insert(envs + i, 1, games + game_of[i], ram, seeds + i,
+                     screens + (u64)i * 2 * SCREEN, recordings + (u64)i * RECORDINGS);
+  atari2600_batch_reset(envs, count, games, game_of, settings, screens, recordings, gray,
+                        observations, ended);
+}
+void atari2600_batch_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                          Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
+                          Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
+  for (i32 i = 0; i < count; i++)
+    step({{0, 1}, envs[i], outcomes[i], games[game_of[i]], settings,
+          memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
 }
 }

@@ -8,12 +8,48 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from hadamard.envs.atari2600.games import TABLE, Game
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the kernels of ``device.cu`` divide environments among a GPU's processors."""
+
+    lanes: int = 32
+    """Threads of a warp that play one environment together."""
+    block: int = 32
+    """Threads of a block."""
+    resident: int = 1
+    """Blocks that must fit a multiprocessor together."""
+    shared_bytes: int = 0
+    """Dynamic shared memory of a block."""
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """What the compiler must know of it."""
+        return f"-DLANES={self.lanes}", f"-DBLOCK={self.block}", f"-DRESIDENT={self.resident}"
+
+    def blocks(self, count: int) -> int:
+        """Return how many blocks play so many environments."""
+        return -(-count * self.lanes // self.block)
+
+
+LAUNCH = Launch()
+"""For up to ``MANY`` environments: the shortest step."""
+LAUNCH_OF_MANY = Launch(lanes=8, resident=16)
+"""For more of them: the most steps per second."""
+MANY = 2_048
+
+
+def launch_of(count: int) -> Launch:
+    """Return how so many environments are played."""
+    return LAUNCH if count <= MANY else LAUNCH_OF_MANY
 
 
 def table_header() -> str:

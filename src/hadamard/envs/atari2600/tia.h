@@ -1,6 +1,6 @@
 // The TIA's registers: what writes and reads of them do. What they make of a line is in beam.h.
 #pragma once
-#include "beam.h"
+#include "shapes.h"
 
 namespace atari2600 {
 
@@ -13,10 +13,7 @@ enum WriteRegister {
   HMOVE, HMCLR, CXCLR,
 };
 
-// The clock of the frame at which the running instruction accesses memory, and its place in a line.
-EVERYWHERE i32 frame_clock(const Console &console) {
-  return CLOCKS_PER_CYCLE * (i32)(console.cpu.cycle - console.frame.first_cycle);
-}
+// The place of a clock of the frame in its line.
 EVERYWHERE i32 line_cycle(i32 clock) { return (i32)((u32)clock / CLOCKS_PER_CYCLE % CYCLES_PER_LINE); }
 
 // ------------------------------------------------------------------ horizontal positions
@@ -226,69 +223,38 @@ EVERYWHERE void write_beam(Tia &tia, const Game &game, u32 reg, u8 value, i32 cl
     case HMCLR:
       p0.motion = p1.motion = tia.missile0.motion = tia.missile1.motion = tia.ball.motion = 0;
       break;
-    case CXCLR: tia.collisions = 0; break;
     default: break;
-  }
-}
-
-// The part of a write that the processor notices: the end of the frame, the paddles, WSYNC.
-enum { LAST_LINE = 290, SHORTEST_SYNC = CYCLES_PER_LINE };
-
-EVERYWHERE void end_frame(Frame &frame) {
-  frame.done = 1;
-  frame.unfinished = 0;
-}
-
-EVERYWHERE void write_timing(Console &console, u32 reg, u8 value) {
-  Frame &frame = console.frame;
-  u32 cycle = console.cpu.cycle, elapsed = cycle - frame.first_cycle;
-  if (elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE) end_frame(frame);
-  if (reg == VSYNC) {
-    if (value & 2) {
-      frame.sync_end = cycle + SHORTEST_SYNC;
-    } else if (frame.sync_end && (i32)(cycle - frame.sync_end) >= 0) {
-      frame.sync_end = 0;
-      end_frame(frame);
-    }
-  } else if (reg == VBLANK) {
-    if (console.controls.discharging && !(value & 0x80))
-      console.controls.discharge_cycle = cycle;  // the paddles' capacitors charge from here
-    console.controls.discharging = value >> 7;
-  } else if (reg == WSYNC) {
-    u32 phase = elapsed % CYCLES_PER_LINE;
-    if (phase) console.cpu.cycle += CYCLES_PER_LINE - phase;
   }
 }
 
 // ------------------------------------------------------------------ reads
 
-EVERYWHERE u8 read_paddle(const Console &console, i32 charge) {
-  const Controls &controls = console.controls;
+EVERYWHERE u8 read_paddle(const Controls &controls, i32 charge, u32 cycle) {
   if (charge == ALWAYS) return 0x80;
   if (charge == NEVER || controls.discharging) return 0;
-  return console.cpu.cycle > controls.discharge_cycle + (u32)charge ? 0x80 : 0;
+  return cycle > controls.discharge_cycle + (u32)charge ? 0x80 : 0;
 }
 
 // Only bits 7 and 6 are driven; the others are what was last on the data bus.
-EVERYWHERE u8 read_tia(const Console &console, u32 reg) {
+OUTLINED u8 read_tia(const Console &console, u32 cycle, u32 bus, u32 reg) {
   const Controls &controls = console.controls;
   u32 value = 0;
   reg &= 15;
   if (reg < 8) {
-    u32 pair = (u32)console.tia.collisions >> 2 * reg;
+    u32 pair = (u32)console.frame.collisions >> 2 * reg;
     value = (pair & 1) << 7 | (pair & 2) << 5;
   } else if (reg == 8) {
-    value = read_paddle(console, controls.charge_0);
+    value = read_paddle(controls, controls.charge_0, cycle);
   } else if (reg == 9) {
-    value = read_paddle(console, controls.charge_1);
+    value = read_paddle(controls, controls.charge_1, cycle);
   } else if (reg < 12) {
-    value = read_paddle(console, controls.charge_others);
+    value = read_paddle(controls, controls.charge_others, cycle);
   } else if (reg == 12) {
     value = controls.trigger_0;
   } else if (reg == 13) {
     value = controls.trigger_1;
   }
-  return (u8)(value | (console.cpu.bus & 0x3f));
+  return (u8)(value | (bus & 0x3f));
 }
 
 }  // namespace atari2600

@@ -6,7 +6,8 @@ is named after the run's settings, not after the experiment: Figure 1 and Table 
 of other experiments.
 
 The classes are in `model`, the experiments in `entries`, those of our own in `studies`, their tasks
-in `tasks` and their sizes in `scales`. Nothing here imports torch before `jobs` is called.
+in `tasks`, their sizes in `scales`, and what the paper states that no runs can decide in
+`statements`. Nothing here imports torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from hadamard.experiments.paper.model import (
     Stated,
 )
 from hadamard.experiments.paper.scales import SCALES, shortened
+from hadamard.experiments.paper.statements import STATEMENTS, Statement
 from hadamard.experiments.paper.studies import STUDIES
 from hadamard.experiments.paper.tasks import ATARI_8, ATARI_51, HUMANOID_14, MINATAR_5
 
@@ -41,6 +43,7 @@ __all__ = [
     "HUMANOID_14",
     "MINATAR_5",
     "SCALES",
+    "STATEMENTS",
     "STUDIES",
     "WITHOUT_RUNS",
     "Arm",
@@ -50,6 +53,7 @@ __all__ = [
     "Plot",
     "Shading",
     "Stated",
+    "Statement",
     "arms_and_jobs",
     "find",
     "jobs",

@@ -7,6 +7,7 @@ is in the experiment's ``note``.
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from hadamard.experiments.paper.model import Arm, Claim, Experiment, Panel, Plot, Stated
 from hadamard.experiments.paper.tasks import (
@@ -148,16 +149,37 @@ _IMPROVES = (
     Claim("HR improves SimbaV2", "Introduction", "simbav2", "higher", SIMBA_HR, SIMBA),
     Claim("HR improves MR.Q", "Introduction", "mrq", "higher", MRQ_HR, MRQ),
 )
+
+
+def _healthier(algorithm: str) -> tuple[Claim, ...]:
+    """What the conclusion says of every algorithm: HR lowers dormancy and raises the rank."""
+    where = "Section 6"
+    return (
+        Claim("HR lowers tanh's dormancy", where, algorithm, "lower", TANH_HR, TANH, _DORMANT),
+        Claim("HR raises tanh's effective rank", where, algorithm, "higher", TANH_HR, TANH, _RANK),
+    )
+
+
+def _predicts(activation: Literal["relu", "tanh"], rule: str, hr: Arm, plain: Arm) -> Claim:
+    """The theory tracks the measured dormancy closely: within 5 percentage points."""
+    text = f"the theory's {rule} is close to {hr.label}'s dormancy (5 points either way)"
+    where = "Section 4.2"
+    return Claim(text, where, "dqn", "equal", hr, plain, _DORMANT, by=5, theory=activation)
+
+
 _PPO_CLAIMS = (
     Claim("tanh + HR is best: above ReLU", "Section 5.1", "ppo", "higher", TANH_HR, RELU),
     Claim("tanh + HR is best: above tanh", "Section 5.1", "ppo", "higher", TANH_HR, TANH),
     Claim("tanh and ReLU are comparable", "Section 5.1", "ppo", "equal", TANH, RELU, by=10),
     _IMPROVES[1],
+    *_healthier("ppo"),
 )
 _PQN_CLAIMS = (
     Claim("HR adds more than 100 % to tanh", "Section 5.1", "pqn", "higher", TANH_HR, TANH, by=100),
     Claim("tanh + HR is above ReLU", "Figure 7", "pqn", "higher", TANH_HR, RELU),
     Claim("ReLU is above tanh", "Section 5.1", "pqn", "higher", RELU, TANH),
+    Claim("HR keeps tanh's rank", "Section 5.1", "pqn", "equal", TANH_HR, TANH, _RANK, by=10),
+    *_healthier("pqn"),
 )
 
 
@@ -274,6 +296,44 @@ _ALL = (
                 _DORMANT,
             ),
             Claim(
+                "ReLU's neurons become dormant: more at the end than at a tenth",
+                "Introduction",
+                "dqn",
+                "higher",
+                RELU,
+                None,
+                _DORMANT,
+                since=0.1,
+            ),
+            Claim(
+                "ReLU's rank collapses: lower at the end than at a tenth",
+                "Introduction",
+                "dqn",
+                "lower",
+                RELU,
+                None,
+                _RANK,
+                since=0.1,
+            ),
+            Claim(
+                "tanh's dormancy is comparable to ReLU's",
+                "Figure 2",
+                "dqn",
+                "equal",
+                TANH,
+                RELU,
+                _DORMANT,
+                by=10,
+            ),
+            Claim(
+                "the activation must be tanh: tanh + HR scores higher than ReLU + HR",
+                "Section 4.2",
+                "dqn",
+                "higher",
+                TANH_HR,
+                RELU_HR,
+            ),
+            Claim(
                 "tanh + HR scores higher than ReLU", "Section 5.1", "dqn", "higher", TANH_HR, RELU
             ),
             Claim(
@@ -368,6 +428,8 @@ _ALL = (
                 RELU,
                 _DORMANT,
             ),
+            _predicts("tanh", "p^2", TANH_HR, TANH),
+            _predicts("relu", "2p - p^2", RELU_HR, RELU),
         ),
         note="The measured changes are relative (0.39 to 0.30 is -23 %), the predicted ones, "
         "-(p - p^2) and +(p - p^2), absolute: for p = 0.39, p^2 is 0.15 and not 0.30; for p = 0.62 "
@@ -455,7 +517,16 @@ _ALL = (
         ),
         columns=3,
         shading="error",
-        claims=(Claim("MR.Q + HR outperforms MR.Q", "Section 5.2", "mrq", "higher", MRQ_HR, MRQ),),
+        claims=(
+            Claim(
+                "MR.Q + HR outperforms MR.Q with five times the budget",
+                "Section 5.2",
+                "mrq",
+                "higher",
+                MRQ_HR,
+                MRQ,
+            ),
+        ),
         imported=("DrQ-v2", "XQC"),
         note="The 5 M steps of the text are environment steps, 2.5 M actions. That MR.Q + HR is on "
         "a par with XQC, and that DrQ-v2 does not learn, can be seen where their published curves "
@@ -493,6 +564,7 @@ _ALL = (
                 )
             ),
             Claim("widening degrades DQN", "Section 5.3", "dqn", "lower", WIDE, RELU),
+            Claim("2HR improves DQN", "Section 5.3", "dqn", "higher", TWO_HR, RELU),
             Claim(
                 "2HR performs comparably to HR",
                 "Section 5.3",
@@ -529,6 +601,18 @@ _ALL = (
         ),
         claims=(
             Claim("widening raises the rank", "Figure 11", "dqn", "higher", WIDE, TANH, _RANK),
+            Claim("widening lowers the score of tanh", "Figure 11", "dqn", "lower", WIDE, TANH),
+            *(
+                Claim(
+                    f"a lower learning rate suits the wide layer: {arm.label} is above 0.0001",
+                    "Figure 11",
+                    "dqn",
+                    "higher",
+                    arm,
+                    WIDE,
+                )
+                for arm in WIDE_RATES[:2]
+            ),
             *(
                 Claim(f"HR is above {arm.label}", "Figure 11", "dqn", "higher", TANH_HR, arm)
                 for arm in (WIDE, *WIDE_RATES)
@@ -623,6 +707,18 @@ _ALL = (
         panels=(MRQ_TWO.with_arms(MRQ, MRQ_HR, tasks=VISUAL_28),),
         columns=7,
         shading="error",
+        claims=(
+            Claim("HR improves MR.Q on DMC-Visual", "Introduction", "mrq", "higher", MRQ_HR, MRQ),
+            Claim(
+                "HR raises the effective rank on DMC-Visual",
+                "Section 6",
+                "mrq",
+                "higher",
+                MRQ_HR,
+                MRQ,
+                _RANK,
+            ),
+        ),
         note=_MRQ_NOTE,
     ),
 )

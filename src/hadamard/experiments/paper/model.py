@@ -58,9 +58,12 @@ class Claim:
     by: float = 0.0
     """For a direction: the least difference, in percent. For an equality: the margin, in percent
     of the value that the arm is compared with (in percentage points for shares that are compared
-    with nothing). Fixed before any run was trained."""
+    with nothing). 10 wherever the paper calls two variants alike, so that no run can choose it."""
     since: float | None = None
     """If set, the arm at its end is compared with itself after this share of its training."""
+    theory: Literal["", "relu", "tanh"] = ""
+    """If set, dormancy is compared with what the theory of this activation predicts from that of
+    ``against``; the margin of an equality is then in percentage points."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,8 @@ class Experiment:
     """What the paper leaves open, and the choice made here."""
     ours: bool = False
     """Whether it is no experiment of the paper but one of our own."""
+    relearns: bool = False
+    """Whether the networks of its runs' checkpoints are fine-tuned on new targets afterwards."""
 
     def panels_at(
         self, scale: str, share: float = 1.0, until: int | None = None

@@ -41,6 +41,7 @@ def _remedies(algorithm: str, steps: int) -> Panel:
         "train.log_every": steps // 100,
         "train.health_every": steps // 20,
         "train.checkpoint_every": steps // 5,
+        "train.keep_every": 2 * (steps // 5),
     }
     return Panel(
         algorithm,
@@ -54,6 +55,8 @@ def _remedies(algorithm: str, steps: int) -> Panel:
     )
 
 
+_REMEDY_PANELS = (_remedies("pqn", 5_000_000), _remedies("dqn", 1_000_000))
+
 STUDIES: dict[str, Experiment] = {
     study.name: study
     for study in (
@@ -63,13 +66,33 @@ STUDIES: dict[str, Experiment] = {
             anchor="",
             shows="every remedy with ReLU and with tanh + HR: which of them helps?",
             composition="additions",
-            panels=(_remedies("pqn", 5_000_000), _remedies("dqn", 1_000_000)),
+            panels=_REMEDY_PANELS,
             note="Every remedy has its default settings, which are not tuned for these games, and "
             "is compared with the same network without it. Scores: normalized by the lowest and "
             "highest score of all ReLU runs over training. NaP needs a norm in every hidden layer, "
             "which PQN's networks have; DQN's get it, so NaP is compared with that. Of so many "
             "comparisons about one in twenty shows a difference by chance.",
             ours=True,
+        ),
+        Experiment(
+            name="measures",
+            place="Measures",
+            anchor="",
+            shows="which measure of a network predicts what it learns afterwards?",
+            composition="predictors",
+            panels=_REMEDY_PANELS,
+            note="The runs are those of remedies. The networks of their kept checkpoints are "
+            "measured on observations of their own play, get a new last layer that is drawn alike "
+            "for all, and are fine-tuned with Adam: on the sine of a random projection of these "
+            "observations, and on the discounted returns of random play of another game, whose "
+            "observations are padded with empty channels. The gradient's measures are those of a "
+            "regression to targets one unit away in random directions; churn is that of one such "
+            "step, a ten-thousandth of the weights' norm long. The update-to-weight ratio is that "
+            "of training, where runs recorded it (--train.measures update). Thirteen measures are "
+            "compared on two targets and two algorithms: of so many intervals one in twenty "
+            "misses 0 by chance. Few games make the intervals too narrow rather than too wide.",
+            ours=True,
+            relearns=True,
         ),
     )
 }

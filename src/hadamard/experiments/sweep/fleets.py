@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hadamard.core.run import Run, RunError
 from hadamard.experiments.grid import Job
@@ -21,6 +22,9 @@ def groups(
         slots: How many processes train at a time; fleets are divided until there are as many.
         gpus: Whether there is a GPU for the runs whose device is not the CPU.
     """
+    given = {job.path: job for job in jobs}
+    if options.fleet:
+        jobs = _with_emulators(jobs, slots, gpus=gpus)
     stacked = [job for job in jobs if options.fleet and _is_stacked(job, gpus=gpus)]
     paths = {job.path for job in stacked}
     units = [[job] for job in jobs if job.path not in paths]
@@ -38,11 +42,45 @@ def groups(
         parts[sizes.index(largest)] += 1
     order = {job.path: position for position, job in enumerate(jobs)}
     divided = [
-        tuple(unit[len(unit) * part // count : len(unit) * (part + 1) // count])
+        tuple(
+            given[job.path]
+            for job in unit[len(unit) * part // count : len(unit) * (part + 1) // count]
+        )
         for unit, count in zip(units, parts, strict=True)
         for part in range(count)
     ]
     return sorted(divided, key=lambda unit: order[unit[0].path])
+
+
+def _with_emulators(jobs: Sequence[Job], slots: int, *, gpus: bool) -> list[Job]:
+    """Return the jobs with the place of their emulators, as far as it is known here.
+
+    A new run's process decides it by the runs it is given; here it is assumed that they are many
+    enough if those of a slot are.
+    """
+    from hadamard import envs
+    from hadamard.training import emulators, fleet
+
+    chosen, open_ = list(jobs), []
+    for index, job in enumerate(jobs):
+        run = Run(job.path)
+        try:
+            if run.exists:
+                choice = run.config["spec"]["train"].get("emulators", "cpu")
+                spec = emulators.with_emulators(job.spec, choice)
+                chosen[index] = replace(job, spec=spec)
+            elif job.spec.train.emulators == "auto" and gpus and job.spec.device != "cpu":
+                spec = emulators.with_emulators(job.spec, "gpu")
+                begins = fleet.begins_on(job.algorithm, spec, on_gpu=True)
+                if begins and envs.has_emulators(spec.env):
+                    open_.append((index, replace(job, spec=spec)))
+        except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ImportError):
+            continue  # it is damaged or wrong, which its process reports
+    environments = sum(emulators.environments(job.spec) for _, job in open_)
+    if environments // slots >= emulators.MANY:
+        for index, job in open_:
+            chosen[index] = job
+    return chosen
 
 
 def _trained_steps(job: Job) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hadamard.core import identity, plugin_records
+from hadamard.core import differences, identity, plugin_records
 from hadamard.core.config import flattened, to_dict
-from hadamard.core.run import PROTOCOL, Run, RunError, differences
+from hadamard.core.run import PROTOCOL, Run, RunError
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Summary
@@ -63,7 +63,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         requested = _comparable(job.algorithm, json.loads(json.dumps(to_dict(job.spec))))
         # A setting that the run lacks is newer than the run, which has its default.
         known = {name: value for name, value in requested.items() if name in existing}
-        changed = differences(existing, known)
+        changed = differences.listed(existing, known)
         changed += plugin_records.differences(config, job.algorithm, to_dict(job.spec))
         if changed:
             raise RunError(

@@ -20,16 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core import plugins
+from hadamard.core.lock import holder
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
 from hadamard.experiments.sweep.outcome import Outcome, Summary, summarize
 from hadamard.experiments.sweep.queue import thread_variables
-from hadamard.experiments.sweep.status import run_state, training_process
+from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor, log_tail
 from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
 from hadamard.experiments.sweep.view import JobStatus, live_view
+from hadamard.text import install
 
 SAVING_SECONDS = 60.0
 """Seconds in which a stopped run must save."""
@@ -60,7 +62,7 @@ def connect(options: Options) -> None:
     try:
         import ray
     except ImportError:
-        raise ImportError("--launcher ray needs Ray: pip install 'hadamard-rl[sweep]'") from None
+        raise ImportError(f"--launcher ray needs Ray: {install('sweep')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = options.address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
@@ -234,4 +236,4 @@ class RayTasks:
 
 
 def _is_training(path: Path) -> bool:
-    return training_process(path) is not None
+    return holder(path) is not None

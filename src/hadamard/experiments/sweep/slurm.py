@@ -25,7 +25,7 @@ from hadamard.experiments.sweep.queue import thread_variables
 from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor
 from hadamard.experiments.sweep.transfer import job_from_text, job_to_text, with_absolute_path
-from hadamard.text import counted
+from hadamard.text import counted, install
 
 SAVING_SECONDS = 120
 """Seconds before its time limit or preemption at which a job begins to save its run."""
@@ -146,9 +146,7 @@ def import_submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise ImportError(
-            "--launcher slurm needs submitit: pip install 'hadamard-rl[sweep]'"
-        ) from None
+        raise ImportError(f"--launcher slurm needs submitit: {install('sweep')}") from None
     return submitit
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 from collections.abc import Sequence
@@ -10,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hadamard.core.files import RunError, open_file
+from hadamard.core import lock
+from hadamard.core.files import RunError
 from hadamard.core.run import Run
 from hadamard.core.streams import last_rows
 from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 
-_PID_DIGITS = 10
-"""Digits of a process's number at most."""
 State = Literal["absent", "running", "interrupted", "damaged", "finished", "failed"]
 
 
@@ -25,7 +23,7 @@ def run_state(job: Job) -> State:
     """Return the state of a run; absent means that it was never started."""
     if job.finished:
         return "finished"
-    if training_process(job.path) is not None:
+    if lock.holder(job.path) is not None:
         return "running"
     if os.path.lexists(job.failure):
         return "failed"
@@ -35,24 +33,6 @@ def run_state(job: Job) -> State:
         return "interrupted" if run.config else "damaged"
     except RunError:
         return "damaged"
-
-
-def training_process(path: Path) -> int | None:
-    """Return the process that trains in a run folder, None if there is none.
-
-    It is 0 while a process has locked the folder and not yet written its number.
-    """
-    try:
-        file = open_file(path / "lock")
-    except (OSError, RunError):
-        return None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            digits = file.read(_PID_DIGITS).strip()
-            return int(digits) if digits.isdigit() else 0
-    return None
 
 
 @dataclass(frozen=True)

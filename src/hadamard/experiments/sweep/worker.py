@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from hadamard.core import plugins
 from hadamard.core.config import RunSpec, from_dict
 from hadamard.core.files import is_file, require_folder
-from hadamard.core.run import InUse, Run, RunError
+from hadamard.core.lock import InUse, holder
+from hadamard.core.run import Run, RunError
 from hadamard.core.stopping import INTERRUPTED, Stopped, ignore_signals, stop_at_once
 from hadamard.experiments.grid import Job
-from hadamard.experiments.sweep.status import training_process
 from hadamard.experiments.sweep.supervisor import (
     LESS_MEMORY,
     PERMANENT,
@@ -76,7 +76,7 @@ def _train_all(jobs: Mapping[Path, Job], remaining: dict[Path, Job]) -> int:
     while remaining:
         free = {}
         for path, job in remaining.items():
-            if (pid := training_process(path)) is None:
+            if (pid := holder(path)) is None:
                 free[path] = job
             elif path not in announced:
                 announced.add(path)
@@ -98,12 +98,12 @@ def _train_all(jobs: Mapping[Path, Job], remaining: dict[Path, Job]) -> int:
 
 def _stop_orphans(paths: Iterable[Path]) -> None:
     """Stop the processes in these folders whose launcher has died, since no launcher would."""
-    pids = {path: pid for path in paths if (pid := training_process(path))}
+    pids = {path: pid for path in paths if (pid := holder(path))}
     orphans = {path: pid for path, pid in pids.items() if _is_orphan(pid, path)}
     for pid in set(orphans.values()):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    while any(training_process(path) == pid for path, pid in orphans.items()):
+    while any(holder(path) == pid for path, pid in orphans.items()):
         time.sleep(0.1)
 
 
@@ -124,7 +124,7 @@ class Part:
 
     def __init__(self, runs: Mapping[Path, Job], all_runs: Mapping[Path, Job]) -> None:
         self.runs = runs
-        self.first, self.together = next(iter(all_runs)), len(all_runs) > 1
+        self.first, self.together = next(iter(all_runs)), len(all_runs)
         """The run whose log this process writes to."""
         self.ended: list[Path] = []
         """Runs that are finished or given up."""
@@ -139,7 +139,7 @@ class Part:
             return None
         from hadamard.envs.common import EnvironmentFailure
         from hadamard.training.memory import OutOfMemory
-        from hadamard.training.trainer import Interrupted
+        from hadamard.training.outcomes import Interrupted
 
         try:
             self._fit(_that_fit(runs))
@@ -161,8 +161,8 @@ class Part:
         """Train the runs, and note how each of them ended."""
         from hadamard.core.checkpoint import CheckpointError
         from hadamard.training import fit, memory
+        from hadamard.training.outcomes import Diverged, Interrupted
         from hadamard.training.progress import SharedProgress, make_progress
-        from hadamard.training.trainer import Diverged, Interrupted
 
         # Another attempt would end the same way. Settings are wrong only before a run has started.
         permanent: tuple[type[Exception], ...] = (RunError, CheckpointError, Diverged)
@@ -239,7 +239,7 @@ def _that_fit(runs: Mapping[Path, Job]) -> Mapping[Path, Job]:
 
 
 def _trainer(
-    path: Path, job: Job, progress: Callable[..., Progress], together: bool
+    path: Path, job: Job, progress: Callable[..., Progress], together: int
 ) -> AbstractContextManager[Trainer]:
     """Return what opens the run in a folder, or makes a new one."""
     from hadamard.training import start

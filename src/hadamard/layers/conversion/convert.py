@@ -21,7 +21,8 @@ from hadamard.layers.conversion.replacements import build_replacements
 from hadamard.layers.conversion.selection import Where, choose_layers
 from hadamard.layers.conversion.tracing import TracedLayer
 from hadamard.layers.fused import FusedHadamard
-from hadamard.modules import refuse_torchscript
+from hadamard.layers.start import Start, check_start
+from hadamard.modules import refuse_torchscript, refuse_wrapped
 from hadamard.text import counted
 
 
@@ -74,6 +75,8 @@ def hadamardize(
     branches: int = 2,
     init: Callable[[nn.Module], Any] | None = None,
     optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] = (),
+    *,
+    start: Start | None = None,
 ) -> Conversion:
     """Turn hidden layers of a network into Hadamard layers, in place.
 
@@ -82,8 +85,10 @@ def hadamardize(
     These are replaced by ``nn.Identity``, so names and indices stay valid. A ReLU called as a
     function (``F.relu``) may stay in place if the branches' activation is ReLU too. The first
     branch keeps the layer's weights; the others are initialized as the layer was (orthogonal
-    weights with the same gain, zero biases as zeros). Layers with identical weights, such as a
-    network and its target copy, get identical branches, so convert before training.
+    weights with the same gain, zero biases as zeros), and then shifted so that their outputs
+    start around one: the network starts close to what it computed. ``start`` chooses another
+    start. Layers with identical weights, such as a network and its target copy, get identical
+    branches, so convert before training.
 
     Args:
         model: the network. Its ``forward`` methods are traced to find what follows each layer. A
@@ -96,6 +101,10 @@ def hadamardize(
         init: initializes a new affine module in place, e.g. CleanRL's ``layer_init``.
         optimizers: optimizers that hold the network's parameters. Those that a module has as an
             attribute (as in Stable-Baselines3) are updated without being named.
+        start: ``"near_one"``, as above; ``"scaled"`` multiplies all weights, also the first
+            branch's, so that the product's variance is the layer's; ``"paper"`` draws all branches
+            alike, which makes the signal weaker. None is ``"near_one"``, or ``"scaled"`` for a
+            layer without a bias. See ``hadamard.layers.start``.
 
     Raises:
         ValueError: if a chosen layer cannot be converted or no layer was chosen; the network, the
@@ -108,12 +117,14 @@ def hadamardize(
         >>> net(torch.zeros(1, 4)).shape
         torch.Size([1, 2])
     """
+    if start is not None:
+        check_start(start)
     all_optimizers = _check_arguments(model, branches, init, optimizers)
     new_activation = None if activation is None else make_activation(activation)
     keeps_relu = new_activation is None or activation_name(new_activation) == "relu"
     chosen, skipped = choose_layers(model, where, keeps_relu)
 
-    products = build_replacements(chosen, new_activation, branches, init)
+    products = build_replacements(chosen, new_activation, branches, init, start)
     changed = tuple(map(_describe, chosen, products))
     before = _count(model)
     swaps: dict[nn.Module, nn.Module] = {}
@@ -137,6 +148,7 @@ def _check_arguments(
         hint = "; pass its .policy" if isinstance(getattr(model, "policy", None), nn.Module) else ""
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}{hint}")
     refuse_torchscript(model, "convert")
+    refuse_wrapped(model, "convert")
     check_branch_count(branches)
     if init is not None and not callable(init):
         raise TypeError(f"init must be callable on a new module, got {type(init).__name__}")

@@ -14,6 +14,7 @@ from hadamard.layers.conversion.tracing import Affine, TracedLayer
 from hadamard.layers.fused import FusedHadamard
 from hadamard.layers.hadamard import Hadamard, fuse
 from hadamard.layers.norm import BranchNorm
+from hadamard.layers.start import Start, apply_best_start, apply_start
 
 
 def build_replacements(
@@ -21,6 +22,7 @@ def build_replacements(
     activation: nn.Module | None,
     branches: int,
     init: Callable[[nn.Module], Any] | None,
+    start: Start | None,
 ) -> list[nn.Module]:
     """Build the Hadamard layers that replace these layers; the network is not changed."""
     built: list[tuple[Branch, list[Branch]]] = []
@@ -35,7 +37,15 @@ def build_replacements(
             else:
                 branch.load_state_dict(twin_others[i].state_dict())
         built.append((first, others))
-        product = fuse([first, *others])
+        drawn = copy.deepcopy([first, *others])  # a twin is known by the weights before the start
+        if start is None:
+            apply_best_start(drawn)
+        else:
+            try:
+                apply_start(drawn, start)
+            except ValueError as error:
+                raise ValueError(f"cannot convert {layer.name}: {error}") from None
+        product = fuse(drawn)
         for module in product.modules():
             # train() would also change a norm that was frozen separately.
             if isinstance(module, (Hadamard, FusedHadamard, Branch, nn.ModuleList)):

@@ -197,6 +197,12 @@ def numbers_table(drawing: Drawing, measures: Mapping[str, Sequence[str]]) -> Ta
     return Table("numbers", caption, shown, data)
 
 
+def shaded_words(drawing: Drawing) -> str:
+    """Return the sentence on what is shaded; nothing is where every arm has one seed."""
+    most = max((data.seeds()[1] for data in drawing.panels.values()), default=0)
+    return f"Shaded: {SHADED[drawing.shading]}." if most > 1 else ""
+
+
 def title_words(measure: str) -> str:
     """Return the title of a chart of a measure."""
     return "Score" if measure == SCORE else MEASURES[measure].title

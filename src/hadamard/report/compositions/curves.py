@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from hadamard.report.compositions import (
-    SHADED,
     Composed,
     Drawing,
     axis_words,
@@ -13,6 +12,7 @@ from hadamard.report.compositions import (
     line,
     numbers_table,
     score_axis,
+    shaded_words,
     title_words,
 )
 from hadamard.report.data.labels import algorithm_name
@@ -54,7 +54,12 @@ def compose(drawing: Drawing) -> Composed:
             )
         )
     all_measures = list(dict.fromkeys(m for shown in measures.values() for m in shown))
-    footer = f"{drawing.footer(all_measures)} Shaded: {SHADED[drawing.shading]}."
+    starts = [
+        drawing.panels[algorithm].late_start()
+        for algorithm, shown in measures.items()
+        if SCORE in shown
+    ]
+    footer = " ".join(filter(None, [drawing.footer(all_measures), *starts, shaded_words(drawing)]))
     columns = drawing.experiment.columns
     return Composed(
         partial(charts.small_multiples, figure_charts, styles, columns, _CELL, footer),
@@ -76,4 +81,4 @@ def _caption(drawing: Drawing) -> str:
         else:
             aggregate = AGGREGATES[data.panel.health_aggregations[0]].label
             sentences.append(f"{name}: {aggregate} over tasks, of the representation.")
-    return " ".join(dict.fromkeys(sentences)) + f" Shaded: {SHADED[drawing.shading]}."
+    return " ".join([*dict.fromkeys(sentences), shaded_words(drawing)]).rstrip()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hadamard.report.compositions import SHADED, Composed, Drawing, estimate_words, line
+from hadamard.report.compositions import Composed, Drawing, estimate_words, line, shaded_words
 from hadamard.report.data.imported import ImportedCurve
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.draw import charts
@@ -35,14 +35,14 @@ def compose(drawing: Drawing) -> Composed:
         Chart(f"task-{task}", task.partition("/")[2], "score", _lines(drawing, data, task, styles))
         for task in tasks
     ]
-    footer = f"{drawing.footer([])} Shaded: {SHADED[drawing.shading]}."
+    footer = f"{drawing.footer([])} {shaded_words(drawing)}".rstrip()
     columns = drawing.experiment.columns
     cell = (2.6, 2.05) if columns <= 4 else (1.75, 1.5)
     draw = partial(charts.small_multiples, task_charts, styles, columns, cell, footer)
     caption = (
-        f"{algorithm_name(algorithm)}, score per episode on each task: mean over seeds; shaded: "
-        f"{SHADED[drawing.shading]}."
-    )
+        f"{algorithm_name(algorithm)}, score per episode on each task: mean over seeds. "
+        f"{shaded_words(drawing)}"
+    ).rstrip()
     if methods:
         caption += f" Dotted: {', '.join(methods)}, published curves, in no other number."
     elif drawing.experiment.imported:

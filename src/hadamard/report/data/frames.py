@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.runs import gather
-from hadamard.report.measures import RECORDED, SCORES
+from hadamard.report.measures import NETWORK, RECORDED, SCORES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ class Frames(NamedTuple):
     """One row for each score over training, with its ``kind``; ``judged`` says whether the run is
     judged by this kind."""
     health: pd.DataFrame
-    """One row for each layer of each diagnosis."""
+    """One row for each layer of each diagnosis; measures of the whole network are in each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +92,11 @@ class Runs(Sequence[RunData]):
 _PLACE = ("run", "algorithm", "env", "variant", "seed")
 RUN_COLUMNS = [
     *_PLACE, "name", "finished", "reached", "score", *(f"{kind}_score" for kind in SCORES),
-    *RECORDED, "episodes", "seconds", "steps_per_second", "protocol", "commit", "machine",
+    *RECORDED, *NETWORK, "episodes", "seconds", "steps_per_second", "protocol", "commit", "machine",
 ]  # fmt: skip
 """The first columns of the frame of runs; the settings follow them."""
 CURVE_COLUMNS = [*_PLACE, "step", "kind", "judged", "score"]
-HEALTH_COLUMNS = [*_PLACE, "step", "layer", "representation", *RECORDED]
+HEALTH_COLUMNS = [*_PLACE, "step", "layer", "representation", *RECORDED, *NETWORK]
 
 
 def load_runs(*paths: str | os.PathLike[str]) -> Runs:
@@ -130,7 +130,7 @@ def _run_row(run: RunData) -> Row:
         "reached": run.reached,
         "score": run.final("score"),
         **{f"{kind}_score": run.final(f"{kind}_score") for kind in SCORES},
-        **{measure: run.final(measure) for measure in RECORDED},
+        **{measure: run.final(measure) for measure in (*RECORDED, *NETWORK)},
         "episodes": run.episodes,
         "seconds": run.seconds,
         "steps_per_second": run.steps_per_second,
@@ -154,4 +154,5 @@ def _health_rows(run: RunData) -> Iterator[Row]:
         shared = {**_place(run), "layer": layer, "representation": layer == run.representation}
         for index, step in enumerate(run.health_steps.tolist()):
             values = {measure: float(measures[measure][index]) for measure in RECORDED}
+            values |= {measure: float(run.network[measure][index]) for measure in NETWORK}
             yield {name: {**shared, "step": step, **values}[name] for name in HEALTH_COLUMNS}

@@ -13,10 +13,11 @@ from hadamard.core import identity, plugin_records
 from hadamard.core.typed import WrongType
 from hadamard.report.data.densities import Snapshot, snapshot
 from hadamard.report.data.fields import Fields, WrongField
+from hadamard.report.data.relearned import relearned
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.series import FloatArray, Series, places
 from hadamard.report.data.thin import PLACES, Record
-from hadamard.report.measures import PART_SHARES, PARTS, RECORDED, SCORES, ScoreKind
+from hadamard.report.measures import NETWORK, PART_SHARES, PARTS, RECORDED, SCORES, ScoreKind
 
 
 def run_with_densities(path: Path, record: Record) -> RunData:
@@ -53,7 +54,9 @@ def run_data(path: Path, record: Record, snapshots: Callable[[], list[Snapshot]]
         lost_episodes=fields.integer("lost_episodes"),
         health_steps=steps,
         layers=dict(_layer(layer, len(steps)) for layer in health.objects("layers")),
+        network=_network(health, len(steps)),
         representation=health.text("representation"),
+        relearned=relearned(fields.fields("relearning")) if "relearning" in fields else None,
         threshold=_last(thresholds),
         delta=_last(deltas),
         steps_per_second=fields.number("steps_per_second"),
@@ -111,13 +114,24 @@ def _scores(
 def _layer(fields: Fields, rows: int) -> tuple[str, dict[str, FloatArray]]:
     """Return a layer's name and measures."""
     name, columns = fields.text("name"), fields.fields("measures")
-    measures: dict[str, FloatArray] = {}
-    for key in RECORDED:
-        values = columns.numbers(key) if key in columns else np.full(rows, np.nan)
-        if len(values) != rows:
-            raise WrongField(f"health of {name}: {key} has {len(values)} values for {rows} rows")
-        measures[key] = values
+    measures = {key: _column(columns, key, rows, name) for key in RECORDED}
     return name, measures | _shares(measures)
+
+
+def _network(health: Fields, rows: int) -> dict[str, FloatArray]:
+    """Return the measures of the whole network, which older runs lack."""
+    if "network" not in health:
+        return {key: np.full(rows, np.nan) for key in NETWORK}
+    columns = health.fields("network")
+    return {key: _column(columns, key, rows, "the network") for key in NETWORK}
+
+
+def _column(columns: Fields, key: str, rows: int, name: str) -> FloatArray:
+    """Return a measure of every diagnosis, NaN where it is missing."""
+    values = columns.numbers(key) if key in columns else np.full(rows, np.nan)
+    if len(values) != rows:
+        raise WrongField(f"health of {name}: {key} has {len(values)} values for {rows} rows")
+    return values
 
 
 def _last(values: FloatArray) -> float | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hadamard.core import renamed
-from hadamard.core.files import sync_folder
+from hadamard.core.files import flags, sync_folder
 from hadamard.core.run import Run, RunError
 from hadamard.core.typed import shortened
 from hadamard.report.data.densities import thinned_densities
@@ -61,7 +61,7 @@ def read_packed(path: Path) -> Record:
     """Read a packed run; its fields are checked by whoever uses them."""
     try:
         # O_NONBLOCK: opening a pipe would wait for a writer. A link named by the user is followed.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(os.open(path, flags("O_RDONLY", "O_NONBLOCK", "O_BINARY")), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RunError(f"{path} is not a file: name a packed run or a run's folder")
             data = file.read(LARGEST + 1)
@@ -123,8 +123,8 @@ def write_packed(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     with contextlib.suppress(FileNotFoundError):
         part.unlink()  # left by a crash
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with open(os.open(part, flags, 0o666), "wb") as file:
+    new = flags("O_WRONLY", "O_CREAT", "O_EXCL", "O_NOFOLLOW", "O_BINARY")
+    with open(os.open(part, new, 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

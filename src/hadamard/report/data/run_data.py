@@ -13,6 +13,7 @@ import numpy as np
 
 from hadamard.core import identity
 from hadamard.report.data.densities import Snapshot
+from hadamard.report.data.relearned import Relearned
 from hadamard.report.data.series import FloatArray, IntArray, Series
 from hadamard.report.measures import PART_SHARES, RECORDED, SCORES, ScoreKind
 
@@ -52,8 +53,12 @@ class RunData:
     health_steps: IntArray
     layers: Mapping[str, Mapping[str, FloatArray]]
     """Measures of every diagnosed layer at ``health_steps``, NaN where they are missing."""
+    network: Mapping[str, FloatArray]
+    """Measures of the whole network at ``health_steps``."""
     representation: str
     """The layer whose health is shown; "" if there is no diagnosis."""
+    relearned: Relearned | None
+    """What the networks of kept checkpoints relearned; None if that was not tried."""
     threshold: float | None
     """The threshold of dormancy of the last diagnosis."""
     delta: float | None
@@ -78,12 +83,12 @@ class RunData:
 
     @property
     def health(self) -> Mapping[str, FloatArray]:
-        """Measures of the representation at ``health_steps``."""
+        """Measures of the representation and of the whole network at ``health_steps``."""
         measures = self.layers.get(self.representation)
         if measures is None:
             missing = np.full(self.health_steps.shape, np.nan)
-            return dict.fromkeys((*RECORDED, *PART_SHARES), missing)
-        return measures
+            measures = dict.fromkeys((*RECORDED, *PART_SHARES), missing)
+        return {**measures, **self.network}
 
     @property
     def score_kind(self) -> ScoreKind:

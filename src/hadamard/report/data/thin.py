@@ -28,8 +28,9 @@ from hadamard.report.data.numbers import (
     is_number,
     shortened,
 )
+from hadamard.report.data.relearned import thinned_relearning
 from hadamard.report.data.series import Series, places
-from hadamard.report.measures import LATE_SHARE, RECORDED, TRAINING_WINDOW
+from hadamard.report.measures import LATE_SHARE, NETWORK, RECORDED, TRAINING_WINDOW
 from hadamard.report.statistics.normalize import final_mean
 
 Record = dict[str, Any]
@@ -60,6 +61,7 @@ def thinned(run: Run) -> Record:
     furthest = max((int(step) for step in reached if rows.is_step(step)), default=0)
     speed, seconds = _speed(timing, summary or {})
     plugins = plugin_records.recorded(config)
+    relearning = thinned_relearning(run, troubles)
     return {
         "name": run.path.resolve().name,
         "algorithm": config.get("algorithm"),
@@ -77,6 +79,7 @@ def thinned(run: Run) -> Record:
         "lost_episodes": int(episodes.steps.size - scored.steps.size),
         "scores": _scores(spec, scored, played.finite(), furthest, min(furthest, end)),
         "health": health,
+        **({"relearning": relearning} if relearning is not None else {}),
         "troubles": list(dict.fromkeys(troubles)),
     }
 
@@ -240,10 +243,28 @@ def _health(run: Run, troubles: list[str]) -> Record:
     return {
         "steps": [int(row["step"]) for row in diagnoses],
         "layers": layers,
+        **_network(path, diagnoses, troubles),
         "representation": _representation(diagnoses[-1]) if diagnoses else "",
         **{key: shortened(row.get(key) for row in diagnoses)
            for key in ("threshold", "delta", "observations")},
     }  # fmt: skip
+
+
+def _network(
+    path: Path | None, diagnoses: list[dict[str, Any]], troubles: list[str]
+) -> dict[str, Any]:
+    """Return the measures of the whole network as columns; older runs have none."""
+    rows_of_network = [row.get("network") for row in diagnoses]
+    measured = [row if isinstance(row, dict) else {} for row in rows_of_network]
+    columns = {}
+    for key in NETWORK:
+        values = [row.get(key) for row in measured]
+        if not are_numbers(values):
+            troubles.append(f"{path} has something else than numbers as {key!r} of the network")
+        numbers = shortened(values)
+        if any(value is not None for value in numbers):
+            columns[key] = numbers
+    return {"network": columns} if columns else {}
 
 
 def _representation(row: Mapping[str, Any]) -> str:

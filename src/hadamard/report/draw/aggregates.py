@@ -137,3 +137,28 @@ def beside_paper(groups: Mapping[str, Sequence[Mark]], footer: str = "") -> Figu
                 color="#555555")  # fmt: skip
     add_footer(figure, footer_lines)
     return figure
+
+
+def forest(
+    columns: Mapping[str, Mapping[str, Estimate]], unit: str, footer: str, around: float = 0.0
+) -> Figure:
+    """Draw numbers with intervals: a chart for each column, a row for each of its labels."""
+    labels = list(dict.fromkeys(label for values in columns.values() for label in values))
+    lines = textwrap.wrap(footer, 34 + 28 * max(1, len(columns)))
+    below = 0.5 + 0.15 * len(lines)
+    size = 2.0 + 2.1 * max(1, len(columns)), 0.75 + 0.24 * len(labels) + below
+    figure = new_figure(*size, (1.9, 0.15, below, 0.45))
+    charts = np.atleast_1d(figure.subplots(1, max(1, len(columns)), sharey=True))
+    for axes, (title, values) in zip(charts, columns.items(), strict=False):
+        for row, label in enumerate(reversed(labels)):
+            if label in values:
+                value, low, high = values[label]
+                _interval(axes, row, low, high, BLUE)
+                axes.plot([value], [row], color=BLUE, marker="o", markersize=5)
+        axes.axvline(around, color="#555555", linewidth=1, linestyle=":")
+        axes.set_xlim(-1.05, 1.05)
+        axes.set_title(title, fontsize=9.5)
+        axes.set_xlabel(unit, fontsize=8.5)
+        _finish_rows(axes, labels)
+    add_footer(figure, lines)
+    return figure

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hadamard.report.draw.plain_text import LONGEST_IN_FIGURE, plain
+from hadamard.text import install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,7 @@ def new_figure(
 
         from hadamard.report.draw.plain_figure import PlainFigure
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'hadamard-rl[report]'") from error
+        raise ImportError(f"figures need matplotlib: {install('report')}") from error
     kind = Figure if formulas else PlainFigure
     if not margins:
         return kind(figsize=(width, height), layout="constrained")

@@ -92,11 +92,16 @@ def write_figure(figure: Figure, path: Path, *, pdf: bool = False) -> str:
     write_atomically(path.with_name(f"{path.name}.svg"), svg.encode("utf-8", "backslashreplace"))
     # Keep the SVG's layout: computing it again would take half of the time.
     figure.set_layout_engine("none")
-    save_figure(figure, path.with_name(f"{path.name}.png"), dpi=_DPI)
+    write_png(figure, path.with_name(f"{path.name}.png"))
     if pdf:
         # Without a date, so that equal numbers make equal files.
         save_figure(figure, path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
     return svg
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG alone, as `write_figure` writes it."""
+    save_figure(figure, path, dpi=_DPI)
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,9 +17,10 @@ from hadamard.report.draw.figures import MOST_ROWS, Curve, Panel, VariantStyle, 
 from hadamard.report.draw.layers import contributions
 from hadamard.report.draw.plain_text import escape
 from hadamard.report.draw.svg import inline_figure
-from hadamard.report.measures import HEALTH, MEASURES, SCORES, ScoreKind, number
+from hadamard.report.measures import HEALTH, MEASURES
 from hadamard.report.pages.caveats import unreadable_parts
 from hadamard.report.pages.document import columns_html, terms_html, write_document
+from hadamard.report.pages.final_numbers import final_numbers
 from hadamard.report.pages.glossary import DENSITIES_TEXT, run_terms
 from hadamard.report.pages.left_out import MOST_FIGURES, Omissions, listed, too_many_figures
 from hadamard.report.pages.output import check_page
@@ -38,7 +38,6 @@ from hadamard.report.pages.section_content import (
     styles_of,
     swatches,
 )
-from hadamard.report.statistics.task_scores import finite
 from hadamard.text import count_range
 
 if TYPE_CHECKING:
@@ -257,39 +256,5 @@ def _seeds_caption(section: Section) -> str:
 
 
 def _table(section: Section) -> str:
-    variants = section.variants
-    score_kinds: dict[ScoreKind, None] = dict.fromkeys(v.score_kind for v in variants)
-    cells = {
-        "variant": [v.label for v in variants],
-        "score by seed": [" · ".join(_seed_cell(run) for run in v.runs) for v in variants],
-    }
-    for key in ("score", "training_score", *HEALTH, "steps_per_second"):
-        if key == "training_score" and set(score_kinds) == {"training"}:
-            continue  # it is the score
-        cell = _rank_cell if key == "effective_rank" else partial(_cell, measure=key)
-        cells[MEASURES[key].column] = [cell(v) for v in variants]
-    cells = {name: column for name, column in cells.items() if set(column) != {"–"}}
-    caption = (
-        "Numbers at the end: means over the finished seeds. Score: "
-        f"{', or '.join(SCORES[kind].final for kind in score_kinds)}. Dormant neurons, rank and "
-        "hidden bias are those of the last diagnosis."
-    )
-    if "training score" in cells:
-        caption += f" Training score: {SCORES['training'].final}."
+    cells, caption = final_numbers(section)
     return columns_html(cells, "words") + f'<p class="caption">{caption}</p>'
-
-
-def _seed_cell(run: RunData) -> str:
-    score = run.final("score")
-    text = number(score) if math.isfinite(score) else "–"
-    return text if run.finished else f"({text} at {run.reached:,} steps)"
-
-
-def _cell(variant: Variant, measure: str) -> str:
-    values = finite(variant.finals(measure))
-    return MEASURES[measure].text(float(values.mean())) if values.size else "–"
-
-
-def _rank_cell(variant: Variant) -> str:
-    rank, full = (_cell(variant, name) for name in ("effective_rank", "full_rank"))
-    return rank if "–" in (rank, full) else f"{rank} / {full}"

@@ -13,7 +13,7 @@ from hadamard.core.files import write_atomically
 from hadamard.report import compositions
 from hadamard.report.compositions import Drawing
 from hadamard.report.data.labels import algorithm_name
-from hadamard.report.draw.pictures import write_figure
+from hadamard.report.draw.pictures import write_figure, write_png
 from hadamard.report.draw.plain_text import escape, plain
 from hadamard.report.draw.svg import inline_svg
 from hadamard.report.pages.document import write_document
@@ -26,6 +26,8 @@ from hadamard.report.statistics.panel import PanelRuns
 from hadamard.text import count_range, counted, steps_words
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hadamard.experiments.paper import Experiment
 
 _STYLE = """
@@ -43,6 +45,12 @@ _STYLE = """
 .cards p { margin: .2rem 0; font-size: .88rem; }
 .missing { color: var(--soft); font-style: italic; }
 """
+RULE = (
+    "A direction is supported if the 95 % interval of the paired difference lies on the claimed "
+    "side of 0, a size if the interval contains the paper's number, an equality if the interval "
+    "lies inside a margin chosen beforehand. Each of them is not supported if the interval lies "
+    "where the claim cannot be true, and undecided otherwise."
+)
 _VERDICT_CLASSES: Mapping[Verdict, str] = {
     "supported": "yes",
     "not supported": "no",
@@ -62,12 +70,15 @@ class Entry:
     """Whether there were any runs to draw."""
 
 
-def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[str]) -> Entry:
+def write_page(
+    folder: Path, drawing: Drawing, scale: str, commands: Sequence[str], *, small: bool = False
+) -> Entry:
     """Write an experiment's page, figure and tables into a folder.
 
     The page is ``index.html``. ``figure`` is written as SVG, PNG and PDF; the tables ``numbers``
     (the experiment's own), ``claims`` and further ones of the composition as CSV and LaTeX;
-    ``curves.csv`` has the numbers behind the curves.
+    ``curves.csv`` has the numbers behind the curves. If ``small``, figures are PNG alone and tables
+    CSV alone, without the curves: for pages that are kept in a repository.
     """
     folder = make_output_folder(folder)
     omissions = Omissions()
@@ -75,20 +86,21 @@ def write_page(folder: Path, drawing: Drawing, scale: str, commands: Sequence[st
     judged = judge_claims(experiment, drawing.panels)
     composed = compositions.compose(drawing)
     figure_html = omissions.attempt(
-        "The figure",
-        lambda: inline_svg(write_figure(composed.draw(), folder / "figure", pdf=True)),
+        "The figure", lambda: _figure_html(composed.draw(), folder, small=small)
     )
     tables = list(composed.tables)
     if judged:
         tables.append(claims_table(judged, experiment.place))
     tables = [table for table in tables if len(table)]
+    formats = ("csv",) if small else ("csv", "tex")
     for table in tables:
-        table.write(folder)
-    if composed.charts:
+        table.write(folder, formats)
+    figures = ["figure.png"] if small else ["figure.svg", "figure.png", "figure.pdf"]
+    files = [] if omissions.sentences else figures
+    files += [f"{table.name}.{suffix}" for table in tables for suffix in formats]
+    if composed.charts and not small:
         write_atomically(folder / "curves.csv", composed.curves_csv())
-    files = [] if omissions.sentences else ["figure.svg", "figure.png", "figure.pdf"]
-    files += [f"{table.name}.{suffix}" for table in tables for suffix in ("csv", "tex")]
-    files += ["curves.csv"] if composed.charts else []
+        files.append("curves.csv")
     body = [
         f'<p class="meta">{experiment.name} · scale {escape(scale)} · Hadamard {__version__}</p>',
         f"<p>{_opening(experiment)}</p>",
@@ -133,6 +145,13 @@ def _opening(experiment: Experiment) -> str:
     if experiment.ours:
         return f"Beyond the paper: {escape(experiment.shows)}"
     return f"In the paper: {escape(experiment.shows)}."
+
+
+def _figure_html(figure: Figure, folder: Path, *, small: bool) -> str:
+    if not small:
+        return inline_svg(write_figure(figure, folder / "figure", pdf=True))
+    write_png(figure, folder / "figure.png")
+    return '<img alt="" src="figure.png" style="max-width: 100%">'
 
 
 def write_index(folder: Path, entries: Sequence[Entry], scale: str) -> Path:
@@ -214,15 +233,10 @@ def _table_title(table: Table) -> str:
 
 def _rule(drawing: Drawing, scale: str) -> str:
     """Return the rule for verdicts, with a warning if the runs follow another protocol."""
-    rule = (
-        "A direction is supported if the 95 % interval of the paired difference lies on the "
-        "claimed side of 0, a size if the interval contains the paper's number, an equality if the "
-        "interval lies inside a margin chosen beforehand."
-    )
     if scale == "paper" and all(data.end == data.panel.steps for data in drawing.panels.values()):
-        return rule
+        return RULE
     return (
-        f"{rule} These runs follow another protocol than the paper's (see What was run), and the "
+        f"{RULE} These runs follow another protocol than the paper's (see What was run), and the "
         "verdicts are about these runs: signs and orders may be compared with the paper, sizes "
         "less so."
     )

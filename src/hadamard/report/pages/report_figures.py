@@ -145,6 +145,7 @@ def health_html(content: ReportContent) -> str:
         if charts_html:
             parts.append(f'<h3>{title}</h3><div class="charts">{charts_html}</div>')
     parts.append(omissions.attempt("The table of dormant neurons", partial(_dormancy, content)))
+    parts.append(omissions.attempt("The table of further measures", partial(_further, content)))
     bars_html = "".join(
         omissions.attempt(
             f"The figure of what the next layer receives of {section.name}",
@@ -179,6 +180,17 @@ def _dormancy(content: ReportContent) -> str:
     return (
         "<h3>Dormant neurons, predicted and measured</h3>"
         f"{content.files.table(table, 'words tight')}"
+        f'<p class="caption">{escape(table.caption)}.</p>'
+    )
+
+
+def _further(content: ReportContent) -> str:
+    table = run_tables.further_table(content.sections)
+    if table is None:
+        return ""
+    table_html = content.files.table(table, "words tight results")
+    return (
+        f"<h3>Further measures</h3>{folded(table_html, len(table), 'Further measures at the end')}"
         f'<p class="caption">{escape(table.caption)}.</p>'
     )
 

@@ -60,17 +60,19 @@ def settings_html(section: Section, default: Mapping[str, Any] | None) -> str:
     seeds = [", ".join(str(run.seed) for run in v.runs) for v in section.variants]
     labels = [variant.label for variant in section.variants]
     shared = "\n".join(f"{n} = {column[0]}" for n, column in values.items() if n not in differing)
-    commands = "".join(
-        f"<p>{escape(variant.label)}</p><pre>"
-        + escape("\n".join(command(run, default) for run in variant.runs))
-        + "</pre>"
-        for variant in section.variants
-    )
+    commands = ""
+    for variant in section.variants:
+        # What a monitor recorded was trained by another program.
+        repeatable = [run for run in variant.runs if "recorded_by" not in run.spec]
+        lines = escape("\n".join(command(run, default) for run in repeatable))
+        commands += f"<p>{escape(variant.label)}</p><pre>{lines}</pre>" if repeatable else ""
+    if commands:
+        commands = f"<details><summary>Commands that repeat the runs</summary>{commands}</details>"
     return (
         f"<h3>What was run</h3>{terms_html(facts)}<p>Seeds, and the settings that differ:</p>"
         + columns_html({"variant": labels, "seeds": seeds, **differing}, "words")
         + f"<details><summary>Settings they share</summary><pre>{escape(shared)}</pre></details>"
-        f"<details><summary>Commands that repeat the runs</summary>{commands}</details>"
+        + commands
     )
 
 

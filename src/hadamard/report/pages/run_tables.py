@@ -11,7 +11,7 @@ import numpy as np
 from hadamard.report.data.labels import algorithm_name
 from hadamard.report.data.run_data import RunData
 from hadamard.report.data.sections import Section
-from hadamard.report.measures import HEALTH, MEASURES, SCORES, number
+from hadamard.report.measures import FURTHER, HEALTH, MEASURES, NETWORK, SCORES, number
 from hadamard.report.pages.report_files import slug
 from hadamard.report.pages.run_settings import command
 from hadamard.report.pages.tables import Table, estimate_text
@@ -25,6 +25,22 @@ _SHOWN_MEASURES = ("score", *HEALTH, "steps_per_second")
 
 def results_table(sections: Sequence[Section]) -> Table:
     """Return the final numbers of every variant on every task."""
+    caption = "Final numbers: means over the finished seeds, with 95 % intervals (Student's t)"
+    return _finals_table("results", caption, sections, _SHOWN_MEASURES)
+
+
+def further_table(sections: Sequence[Section]) -> Table | None:
+    """Return the further measures of the representation and the network, None without any."""
+    caption = "Further measures at the end: means over the finished seeds, with 95 % intervals"
+    table = _finals_table("further-measures", caption, sections, (*FURTHER, *NETWORK))
+    shown = {MEASURES[key].column for key in (*FURTHER, *NETWORK)}
+    return table if shown & set(table.text) else None
+
+
+def _finals_table(
+    name: str, caption: str, sections: Sequence[Section], measures: Sequence[str]
+) -> Table:
+    """Return measures at the end of every variant on every task."""
     data: dict[str, list[Any]] = {}
     text_columns: dict[str, list[str]] = {}
     for section in sections:
@@ -35,7 +51,7 @@ def results_table(sections: Sequence[Section]) -> Table:
             _append(text_columns, keys | {"seeds": seeds_text})
             score_of = SCORES[variant.score_kind].of
             _append(data, keys | {"score_of": score_of, "seeds": seeds, "finished": finished})
-            for key in _SHOWN_MEASURES:
+            for key in measures:
                 measure, values = MEASURES[key], finite(variant.finals(key))
                 estimate = mean_estimate(values, share=measure.share)
                 _append(data, _bounds(key, estimate) | {f"{key}_seeds": int(values.size)})
@@ -45,8 +61,7 @@ def results_table(sections: Sequence[Section]) -> Table:
     if len({section.algorithm for section in sections}) == 1:
         del text_columns["algorithm"]
     text_columns = {name: column for name, column in text_columns.items() if set(column) != {"–"}}
-    caption = "Final numbers: means over the finished seeds, with 95 % intervals (Student's t)"
-    return Table("results", caption, text_columns, data)
+    return Table(name, caption, text_columns, data)
 
 
 def _append(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:

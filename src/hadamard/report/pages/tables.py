@@ -53,11 +53,12 @@ class Table:
     def __len__(self) -> int:
         return len(next(iter(self.text.values()), ()))
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, formats: Sequence[str] = ("csv", "tex")) -> None:
         """Write the table into a folder, as CSV and as LaTeX."""
-        for suffix, content in (("csv", self.csv()), ("tex", self.tex())):
+        for name in formats:
+            content = self.csv() if name == "csv" else self.tex()
             data = content.encode("utf-8", "backslashreplace")
-            write_atomically(folder / f"{self.name}.{suffix}", data)
+            write_atomically(folder / f"{self.name}.{name}", data)
 
     def html(self, css_class: str = "words") -> str:
         """Return the table for a page."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hadamard.experiments.paper.model import Stated
 from hadamard.report.data.series import FloatArray
 from hadamard.report.statistics.difference import difference, level
+from hadamard.report.statistics.dormancy import Activation
 from hadamard.report.statistics.estimates import Estimate, report_generator
 from hadamard.report.statistics.judgement import (
     Judgement,
@@ -23,9 +25,10 @@ from hadamard.report.statistics.judgement import (
 from hadamard.report.statistics.panel import PanelRuns, ValuesByTask
 from hadamard.report.statistics.run_values import SCORE
 from hadamard.report.statistics.widened_bootstrap import Unit
+from hadamard.theory import predicted_dormant
 
 if TYPE_CHECKING:
-    from hadamard.experiments.paper import Arm, Claim, Experiment, Stated
+    from hadamard.experiments.paper import Claim, Experiment
 
 
 @dataclass(frozen=True)
@@ -41,44 +44,67 @@ class JudgedClaim:
     """The number that the paper states; None if the claim is no size."""
     unit: str
     """The unit of both numbers."""
+    measure: str
     ours: Estimate
     verdict: Verdict
     reason: str
+    why: str
+    """The reason without the numbers."""
+    tasks: Sequence[str]
+    """The tasks it was judged on: all those that its arms share."""
+    seeds: tuple[int, int]
+    """The fewest and the most runs of an arm on a task."""
+    budget: str
 
 
 _NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan)
 
 
 def judge_claims(experiment: Experiment, panels: Mapping[str, PanelRuns]) -> list[JudgedClaim]:
-    """Judge every claim of an experiment: first sentences, then stated numbers."""
-    judged = [_judge_sentence(claim, panels[claim.algorithm]) for claim in experiment.claims]
-    return judged + [
-        _judge_number(stated, panels[stated.algorithm]) for stated in experiment.stated
+    """Judge every claim of an experiment: first sentences, then stated numbers.
+
+    Each is judged on all the tasks that its own arms share.
+    """
+    return [judge(claim, panels[claim.algorithm]) for claim in experiment.claims] + [
+        judge(stated, panels[stated.algorithm]) for stated in experiment.stated
     ]
 
 
-def _judge_sentence(claim: Claim, data: PanelRuns) -> JudgedClaim:
-    kind = "equality" if claim.kind == "equal" else "direction"
-    in_percent = claim.against is not None and (claim.by > 0 or claim.measure == SCORE)
-    unit: Unit = "percent" if in_percent else "points"
+def judge(claim: Claim | Stated, data: PanelRuns) -> JudgedClaim:
+    """Judge one sentence or one stated number by the runs of its panel."""
+    arms = [arm.label for arm in (claim.arm, claim.against) if arm is not None]
+    lacking = [label for label in arms if label not in data.complete]
+    data = data.of_arms(arms)
+    lacking = lacking or [label for label in arms if not data.finals(_source(claim)).get(label)]
+    if isinstance(claim, Stated):
+        kind, paper, unit, text = "size", claim.value, claim.unit, _number_text(claim)
+    else:
+        kind, paper = "equality" if claim.kind == "equal" else "direction", None
+        unit, text = _unit(claim), claim.text
+    if lacking:
+        reason = f"not measured: {', '.join(lacking)}"
+        ours, judgement = _NO_ESTIMATE, Judgement("undecided", reason, reason)
+    elif isinstance(claim, Stated):
+        ours, judgement = _judge_number(claim, data)
+    else:
+        ours, judgement = _judge_sentence(claim, data)
+    return JudgedClaim(
+        claim.algorithm, text, claim.where, kind, paper, unit, claim.measure, ours,
+        judgement.verdict, judgement.reason, judgement.why,
+        [] if lacking else data.tasks_with(_source(claim)), data.seeds(), data.budget_words,
+    )  # fmt: skip
 
-    def judged(ours: Estimate, judgement: Judgement) -> JudgedClaim:
-        return JudgedClaim(
-            claim.algorithm, claim.text, claim.where, kind, None, unit, ours,
-            judgement.verdict, judgement.reason,
-        )  # fmt: skip
 
-    names = [arm for arm in (claim.arm, claim.against) if arm is not None]
-    if missing := _missing(names, claim.measure, data):
-        return judged(_NO_ESTIMATE, Judgement("undecided", missing))
+def _judge_sentence(claim: Claim, data: PanelRuns) -> tuple[Estimate, Judgement]:
+    unit = _unit(claim)
     ours = data.finals(claim.measure)[claim.arm.label]
     aggregation = data.aggregations(claim.measure)[0]
     if claim.since is not None:
         before = data.at(claim.measure, claim.since * data.end)[claim.arm.label]
         shared = [task for task in ours if task in before]
         if not shared:
-            no_value = Judgement("undecided", "no value was measured that early")
-            return judged(_NO_ESTIMATE, no_value)
+            reason = "no value was measured that early"
+            return _NO_ESTIMATE, Judgement("undecided", reason, reason)
         result = difference(
             _select(ours, shared), _select(before, shared), aggregation, rng=report_generator()
         )
@@ -86,29 +112,33 @@ def _judge_sentence(claim: Claim, data: PanelRuns) -> JudgedClaim:
         result = level(ours, aggregation, rng=report_generator())
     else:
         theirs = data.finals(claim.measure)[claim.against.label]
+        if claim.theory:
+            theirs = _predicted(theirs, claim.theory)
         result = difference(ours, theirs, aggregation, unit=unit, rng=report_generator())
     if claim.kind == "equal":
-        margin = claim.by if in_percent else claim.by / 100
+        margin = claim.by if unit == "percent" else claim.by / 100
         # A level equals 0 if its difference from 0 does.
         result = dataclasses.replace(result, kind="difference")
-        return judged(result.estimate, judge_equality(result, margin))
-    return judged(result.estimate, judge_direction(result, claim.kind, margin=claim.by))
+        return result.estimate, judge_equality(result, margin)
+    return result.estimate, judge_direction(result, claim.kind, margin=claim.by)
 
 
-def _judge_number(stated: Stated, data: PanelRuns) -> JudgedClaim:
-    measure = _SOURCE_MEASURES.get(stated.measure, stated.measure)
+def _unit(claim: Claim) -> Unit:
+    """Return whether the difference of a sentence is in percent or in points."""
+    compared = claim.against is not None and not claim.theory
+    return "percent" if compared and (claim.by > 0 or claim.measure == SCORE) else "points"
 
-    def judged(ours: Estimate, judgement: Judgement) -> JudgedClaim:
-        against = f" against {stated.against.label}" if stated.against is not None else ""
-        text = f"{stated.arm.label}{against}: {_MEASURE_NAMES.get(stated.measure, stated.measure)}"
-        return JudgedClaim(
-            stated.algorithm, text, stated.where, "size", stated.value, stated.unit, ours,
-            judgement.verdict, judgement.reason,
-        )  # fmt: skip
 
-    names = [arm for arm in (stated.arm, stated.against) if arm is not None]
-    if missing := _missing(names, measure, data):
-        return judged(_NO_ESTIMATE, Judgement("undecided", missing))
+def _predicted(without: ValuesByTask, activation: Activation) -> ValuesByTask:
+    """Return the dormant fractions that the theory predicts with HR, run by run."""
+    return {
+        task: np.array([predicted_dormant(float(p), activation) for p in fractions])
+        for task, fractions in without.items()
+    }
+
+
+def _judge_number(stated: Stated, data: PanelRuns) -> tuple[Estimate, Judgement]:
+    measure = _source(stated)
     ours = data.finals(measure)[stated.arm.label]
     aggregation = data.aggregations(measure)[0]
     if stated.measure == "time":
@@ -122,11 +152,20 @@ def _judge_number(stated: Stated, data: PanelRuns) -> JudgedClaim:
         result = difference(ours, theirs, aggregation, unit="percent", rng=report_generator())
     if stated.measure == "relative":  # 1.17 of the baseline is a change of 17 %
         judgement = judge_size(result, 100 * (stated.value - 1))
-        return judged(Estimate(*(1 + bound / 100 for bound in result.estimate)), judgement)
-    return judged(result.estimate, judge_size(result, stated.value))
+        return Estimate(*(1 + bound / 100 for bound in result.estimate)), judgement
+    return result.estimate, judge_size(result, stated.value)
 
 
-# The measures of the runs from which other measures are computed.
+def _number_text(stated: Stated) -> str:
+    against = f" against {stated.against.label}" if stated.against is not None else ""
+    return f"{stated.arm.label}{against}: {_MEASURE_NAMES.get(stated.measure, stated.measure)}"
+
+
+def _source(claim: Claim | Stated) -> str:
+    """Return the measure of the runs from which that of a claim is computed."""
+    return _SOURCE_MEASURES.get(claim.measure, claim.measure)
+
+
 _SOURCE_MEASURES = {
     "change": SCORE,
     "relative": SCORE,
@@ -142,12 +181,6 @@ _MEASURE_NAMES = {
     "dormancy_change": "change of the dormant fraction",
     "time": "time of training",
 }
-
-
-def _missing(arms: Sequence[Arm], measure: str, data: PanelRuns) -> str:
-    finals = data.finals(measure)
-    lacking = [arm.label for arm in arms if not finals.get(arm.label)]
-    return f"not measured: {', '.join(lacking)}" if lacking else ""
 
 
 def _select(values: ValuesByTask, tasks: Sequence[str]) -> ValuesByTask:

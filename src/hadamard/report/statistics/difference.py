@@ -8,8 +8,7 @@ shown"; what it says about the paper's claims is in `judgement`. How the interva
 
 ``benchmarks/error_rates.py`` simulates how often equal variants are declared different; the results
 are in docs/reproduce.md. They hold for one comparison: of twenty on a page, about one shows a
-difference by chance. Where tasks are drawn and have several seeds, the noise between seeds enters
-twice (once as differences between tasks), so the interval is wider than necessary.
+difference by chance.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Difference:
     tasks: int
     seeds: tuple[int, int]
     """The lowest and the highest number of seeds of any task on either side."""
-    resampled: Literal["seeds", "tasks and seeds"]
+    resampled: Literal["seeds", "tasks"]
     too_few: str
     """Why nothing can be decided; empty if something can."""
     kind: Kind = "difference"
@@ -91,7 +90,7 @@ class Difference:
 
         Examples:
             >>> estimate = Estimate(12.0, 3.5, 20.25)
-            >>> Difference(estimate, "percent", 7, (1, 1), "tasks and seeds", "").interval
+            >>> Difference(estimate, "percent", 7, (1, 1), "tasks", "").interval
             '12 % (3.5 to 20.2)'
         """
         value, low, high = map(short_number, self.estimate)
@@ -196,9 +195,7 @@ def _difference(
     if too_few:
         low = high = math.nan
     seeds = min(map(min, counts)), max(map(max, counts))
-    resampled: Literal["seeds", "tasks and seeds"] = (
-        "seeds" if len(counts) < TASKS_TO_RESAMPLE else "tasks and seeds"
-    )
+    resampled: Literal["seeds", "tasks"] = "seeds" if len(counts) < TASKS_TO_RESAMPLE else "tasks"
     estimate = Estimate(value, low, high)
     return Difference(estimate, unit, len(counts), seeds, resampled, too_few, kind)
 

@@ -31,6 +31,8 @@ class Judgement:
     verdict: Verdict
     reason: str
     """One sentence with the numbers."""
+    why: str
+    """The same without the numbers, for a table that shows them."""
 
 
 def judge_direction(
@@ -118,9 +120,11 @@ def _check_change(difference: Difference, claim: str) -> None:
 
 
 def _too_few_seeds(difference: Difference) -> Judgement:
-    return Judgement("undecided", f"Nothing can be decided: {difference.too_few}.")
+    reason = f"Nothing can be decided: {difference.too_few}."
+    return Judgement("undecided", reason, reason)
 
 
 def _judgement(difference: Difference, verdict: Verdict, finding: str) -> Judgement:
     interval = f"The interval of the {difference.kind}, {difference.interval},"
-    return Judgement(verdict, f"{interval} {finding} ({difference.evidence}).")
+    reason = f"{interval} {finding} ({difference.evidence})."
+    return Judgement(verdict, reason, f"The interval {finding}.")

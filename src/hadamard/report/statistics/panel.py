@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 CURVE_POINTS = 100
 """The most points of an aggregated curve."""
 CURVE_RESAMPLES = 300
+LATE_START = 0.05
+"""The share of the budget after which the beginning of a curve is worth a sentence."""
 
 ValuesByTask = dict[str, FloatArray]
 
@@ -60,11 +62,38 @@ class PanelRuns:
 
     @property
     def budget_words(self) -> str:
-        """How much of the training is shown: "10 M steps", or "to 2 M of 10 M steps"."""
-        budget = self.panel.steps
-        if self.end >= budget:
-            return f"{steps_words(budget)} steps"
-        return f"to {steps_words(self.end)} of {steps_words(budget)} steps"
+        """How much of the training is shown.
+
+        "10 M steps", "to 2 M of 10 M steps", or "400 k steps (4 % of 10 M)" with ``--share``.
+        """
+        budget, share = self.panel.steps, self.panel.share
+        words = f"{steps_words(budget)} steps"
+        if self.end < budget:
+            words = f"to {steps_words(self.end)} of {words}"
+        if share < 1:
+            words += f" ({100 * share:.3g} % of {steps_words(round(budget / share))})"
+        return words
+
+    def of_arms(self, labels: Sequence[str]) -> PanelRuns:
+        """Return these arms alone, on all the tasks that they share, up to the same step."""
+        panel = self.panel
+        arms = [arm for arm in panel.arms if arm.label in labels]
+        yardstick = panel.yardstick or panel.baseline
+        needed = {yardstick.label, *(arm.label for arm in arms)}
+        tasks = [
+            task
+            for task in panel.tasks
+            if all(task in self.complete.get(arm.label, {}) for arm in arms)
+        ]
+        runs = {
+            label: {task: by_task[task] for task in tasks if task in by_task}
+            for label, by_task in self.complete.items()
+            if label in needed
+        }
+        alone = panel.with_arms(
+            *arms, tasks=tuple(tasks), yardstick=None if yardstick in arms else yardstick
+        )
+        return PanelRuns(alone, self.end, runs, self.remarks)
 
     def _all_runs(self) -> list[RunData]:
         return [run for tasks in self.runs.values() for runs in tasks.values() for run in runs]
@@ -248,6 +277,24 @@ class PanelRuns:
                 f"{steps_words(self.end)}, which every run reached."
             )
         return caveats
+
+    def late_start(self) -> str:
+        """Return a sentence on where score curves of all tasks begin, if that is late.
+
+        They begin where every task has a score: on a task of long episodes the first ends late.
+        """
+        first = {
+            task: max(
+                int(run.score_series().finite().steps[:1].sum())
+                for label in self.shown_labels
+                for run in self.complete[label][task]
+            )
+            for task in self.tasks
+        }
+        task = max(first, key=lambda name: first[name], default="")
+        if not task or first[task] <= LATE_START * self.end:
+            return ""
+        return f"Curves begin at {first[task]:,} steps, with the first score on {task}."
 
     def seeds(self) -> tuple[int, int]:
         """Return the fewest and the most runs of any shown arm on any task."""

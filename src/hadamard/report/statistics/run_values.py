@@ -11,14 +11,18 @@ SCORE = "score"
 
 
 def measure_series(run: RunData, measure: str) -> Series:
-    """Return a measure of a run over training."""
+    """Return a measure of a run over training.
+
+    The last diagnosis may come a rollout after the budget; it counts as that of the budget's end.
+    """
     if measure == SCORE:
         return run.score_series()
+    steps = np.minimum(run.health_steps, run.horizon)
     if measure == "dormant_excess":
         live, dormant = run.health["live_contribution"], run.health["dormant_contribution"]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return Series(run.health_steps, (dormant - live) / live).finite()
-    return Series(run.health_steps, run.health[measure]).finite()
+            return Series(steps, (dormant - live) / live).finite()
+    return Series(steps, run.health[measure]).finite()
 
 
 def value_at(run: RunData, measure: str, step: float) -> float:

@@ -2,9 +2,10 @@
 
 It starts from a percentile bootstrap of the difference itself. With fewer than
 `TASKS_TO_RESAMPLE` tasks, seeds are drawn with replacement within each task and side: the interval
-is about these tasks only, and needs several seeds. With more tasks, tasks are drawn too: a drawn
-task contributes both sides, and each side's seeds are drawn within it. The interval is then about
-tasks like these, and one seed per task can decide.
+is about these tasks only, and needs several seeds. With more tasks, tasks are drawn instead: a
+drawn task contributes both sides with all of their seeds. The means of tasks differ by the tasks
+and by the noise of their seeds, so the noise is in the interval; if seeds were drawn too, it would
+be in it twice. The interval is then about tasks like these, and one seed per task can decide.
 
 A bootstrap of n units sees only (n - 1) / n of their variance, and ignores how uncertain that
 variance is. So the distance of every draw from the estimate is multiplied by
@@ -44,7 +45,7 @@ from hadamard.report.statistics.estimates import (
 from hadamard.report.statistics.task_scores import RunLayout
 
 TASKS_TO_RESAMPLE = 6
-"""From this many tasks on, tasks are drawn as well as seeds."""
+"""From this many tasks on, tasks are drawn instead of seeds."""
 
 Unit = Literal["points", "percent"]
 
@@ -105,7 +106,7 @@ def _resampled_positions(
 ) -> list[IntArray]:
     """Draw the runs of each side with replacement; return positions in its row, (resamples, runs).
 
-    A task that is drawn in place of another contributes as many seeds as the other has.
+    A task that is drawn in place of another contributes as many seeds as the other has, in turn.
     """
     tasks = len(layouts[0].counts)
     if tasks < TASKS_TO_RESAMPLE:
@@ -114,7 +115,9 @@ def _resampled_positions(
     positions = []
     for layout in layouts:
         task = np.repeat(drawn_tasks, layout.counts, axis=1)
-        positions.append(layout.starts[task] + rng.integers(layout.counts[task]))
+        first = np.repeat(rng.integers(layout.counts[drawn_tasks]), layout.counts, axis=1)
+        turn = np.arange(layout.total) - np.repeat(layout.starts, layout.counts)
+        positions.append(layout.starts[task] + (first + turn) % layout.counts[task])
     return positions
 
 

@@ -8,7 +8,8 @@ results alone and beside others, and may be taken out of a fleet or added to one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
@@ -16,8 +17,12 @@ from hadamard import envs
 from hadamard.core import discover, machine, remedies
 from hadamard.core.config import RunSpec, flattened, to_dict
 from hadamard.core.types import EnvSpec
+from hadamard.training import emulators
 
-_OWN = ("seed", "run_dir", "remedy", "train.until", "train.tensorboard", "train.wandb")
+_OWN = (
+    *("seed", "run_dir", "remedy", "train.until"),
+    *("train.tensorboard", "train.wandb", "train.trackio", "train.mlflow"),
+)
 """Settings in which the runs of a fleet may differ, beside the algorithm's ``per_run``."""
 Item = TypeVar("Item")
 
@@ -27,9 +32,9 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
     agent = discover.find(discover.ALGORITHMS, algorithm, "algorithm").build
     if not hasattr(agent, "per_run"):
         return f"{algorithm} has no form for stacked runs yet"
-    if not envs.plays_on_device(spec.env):
+    if not plays_on_device(algorithm, spec):
         return _obstacle_on_host(algorithm, agent.fleet_kind, spec)
-    limit = envs.make_on_device(spec.env, 0, 1, "cpu").rules.max_steps
+    limit = envs.longest_rollout(spec.env)
     if getattr(spec.algo, "rollout_steps", 0) > limit:
         return (
             f"--algo.rollout-steps {spec.algo.rollout_steps} is longer than an episode of "
@@ -44,12 +49,30 @@ def obstacle(algorithm: str, spec: RunSpec[Any]) -> str | None:
     return None
 
 
+def plays_on_device(algorithm: str, spec: RunSpec[Any]) -> bool:
+    """Say whether the games of a fleet are played on the device, within its computation."""
+    if envs.has_emulators(spec.env):
+        return is_emulated(algorithm, spec)
+    return envs.plays_on_device(spec.env)
+
+
+def is_emulated(algorithm: str, spec: RunSpec[Any]) -> bool:
+    """Say whether emulators play the games of a fleet on the device, within its computation."""
+    from hadamard.training.fleet.kinds import WITH_EMULATORS
+
+    kind = discover.find(discover.ALGORITHMS, algorithm, "algorithm").build.fleet_kind
+    return spec.train.emulators == "gpu" and kind in WITH_EMULATORS
+
+
 def _obstacle_on_host(algorithm: str, kind: str, spec: RunSpec[Any]) -> str | None:
     """Say why a run whose games are played on the host cannot be trained in a fleet."""
     from hadamard.training.fleet.kinds import ON_HOST
 
     if kind not in ON_HOST:
-        return f"{spec.env} is not played on the device, which {algorithm} needs in a fleet"
+        emulators = " (--train.emulators gpu)" if envs.has_emulators(spec.env) else ""
+        return (
+            f"{spec.env} is not played on the device{emulators}, which {algorithm} needs in a fleet"
+        )
     if spec.train.greedy_envs:
         return (
             f"--train.greedy-envs {spec.train.greedy_envs} plays greedy games beside training, "
@@ -58,18 +81,22 @@ def _obstacle_on_host(algorithm: str, kind: str, spec: RunSpec[Any]) -> str | No
     return None
 
 
-def resolved(algorithm: str, spec: RunSpec[Any], *, together: bool = False) -> RunSpec[Any]:
-    """Return a new run's settings with ``train.fleet`` on or off.
+def resolved(
+    algorithm: str, spec: RunSpec[Any], *, together: bool = False, count: int = 1
+) -> RunSpec[Any]:
+    """Return a new run's settings with ``train.emulators`` decided and ``train.fleet`` on or off.
 
-    ``together`` says that other runs of its shape are trained at the same time.
+    ``together`` says that other runs of its shape are trained at the same time, ``count`` in all.
     """
+    (spec,) = emulators.resolved([spec], _possible(algorithm), together=count)
     on_gpu = spec.train.fleet == "auto" and machine.choose_device(spec.device).type == "cuda"
     begins = begins_on(algorithm, spec, on_gpu=on_gpu, together=together)
     return with_form(spec, "on" if begins else "off")
 
 
 def resolved_together(algorithm: str, specs: Sequence[RunSpec[Any]]) -> list[RunSpec[Any]]:
-    """Return the settings of new runs that are trained at once with ``train.fleet`` on or off."""
+    """Return the settings of new runs that are trained at once, see `resolved`."""
+    specs = emulators.resolved(specs, _possible(algorithm))
     settings = [resolved(algorithm, spec, together=True) for spec in specs]
     stacked = [index for index, spec in enumerate(settings) if spec.train.fleet == "on"]
     own = [settings[index] for index in stacked]
@@ -77,6 +104,11 @@ def resolved_together(algorithm: str, specs: Sequence[RunSpec[Any]]) -> list[Run
         if len(group) == 1:
             settings[group[0]] = resolved(algorithm, specs[group[0]])
     return settings
+
+
+def _possible(algorithm: str) -> Callable[[RunSpec[Any]], bool]:
+    """Return a function that says whether a run can be trained in a fleet."""
+    return lambda spec: obstacle(algorithm, spec) is None
 
 
 def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: bool = False) -> bool:
@@ -88,10 +120,11 @@ def begins_on(algorithm: str, spec: RunSpec[Any], *, on_gpu: bool, together: boo
     if choice == "on" and reason is not None:
         raise ValueError(f"--train.fleet on is not possible: {reason}. Leave the option out")
     # One run alone is faster by its own loop, where the host plays.
-    pays = together or envs.plays_on_device(spec.env)
+    pays = together or plays_on_device(algorithm, spec)
     return reason is None and (choice == "on" or pays)
 
 
+@functools.cache
 def env_spec(name: str) -> EnvSpec:
     """Return what learners know about the environments of a fleet."""
     if envs.plays_on_device(name):
@@ -129,12 +162,32 @@ def grouped(
     return list(groups.values())
 
 
+def in_halves(groups: Sequence[Sequence[Item]], *, emulated: bool) -> list[list[Item]]:
+    """Divide the only fleet of a process in two, if its games are emulated on the device.
+
+    One plays while the other learns, on streams of their own. Playing takes as long for half of the
+    games, since a GPU has room for many more. No result depends on it.
+
+    Examples:
+        >>> in_halves([[1, 2, 3]], emulated=True), in_halves([[1, 2], [3]], emulated=True)
+        ([[1, 2], [3]], [[1, 2], [3]])
+    """
+    divided = [list(group) for group in groups]
+    if not emulated or len(divided) != 1:
+        return divided
+    (runs,) = divided
+    middle = (len(runs) + 1) // 2
+    return [half for half in (runs[:middle], runs[middle:]) if half]
+
+
 def _shape(algorithm: str, spec: RunSpec[Any]) -> str:
     """Return what the runs of a fleet have in common."""
     agent = discover.find(discover.ALGORITHMS, algorithm, "algorithm").build
     own = {*_OWN, *(f"algo.{name}" for name in agent.per_run)}
     settings = flattened(to_dict(replace(spec, remedies={})))
     settings = {name: value for name, value in settings.items() if name not in own}
+    if spec.train.emulators == "gpu":  # one batch plays several games, if they have as many actions
+        settings["env"] = env_spec(spec.env).num_actions
     return repr((algorithm, sorted(settings.items()), _structural(spec.remedy)))
 
 

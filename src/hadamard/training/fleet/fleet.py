@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hadamard.core import record
 from hadamard.envs.common import EnvironmentFailure
 from hadamard.health import Diagnosis
 from hadamard.training import health_stream
@@ -24,7 +24,8 @@ from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.hosted import Ended
 from hadamard.training.fleet.kinds import computation_of
 from hadamard.training.fleet.playing import Pending
-from hadamard.training.trainer import Diverged, Interrupted, StoppedByCallback, Trainer
+from hadamard.training.outcomes import Diverged, Interrupted, StoppedByCallback
+from hadamard.training.trainer import Trainer
 
 _SAVERS = 8
 """Checkpoints written at the same time."""
@@ -50,10 +51,6 @@ class Fleet:
         self.computation = computation_of(trainers)
         self._savers = ThreadPoolExecutor(_SAVERS)
         self._failed: list[str] = []
-
-    def cuda_stream(self) -> AbstractContextManager[Any]:
-        """On a GPU, return a CUDA stream of this fleet's own, beside those of others."""
-        return self.trainers[0].cuda_stream()
 
     def loop(self, stop_requested: Callable[[], bool]) -> Generator[None]:
         """Train all runs to their ends or until a stop is requested; yields between blocks.
@@ -108,6 +105,8 @@ class Fleet:
         updates = unrecorded.updates if unrecorded is not None else 0
         first = next(iter(active.values()))  # all active runs are at the same step
         step, updates = first.step + steps, _counters(first)["updates"] + updates
+        for trainer in active.values():
+            trainer.recent.add_weights(step, self.computation.block, trainer.agent.network, updates)
         ends, count = self.computation.queue_block(step, updates)
         for index, trainer in active.items():
             if trainer.recent.wants(step, self.computation.block):
@@ -146,7 +145,7 @@ class Fleet:
                 self._set_aside(active.pop(index), failure)
         ends = block.ends.arrays()
         (measurements,) = block.measurements.arrays()
-        diagnoses = self._diagnoses(active)
+        diagnoses = self._diagnoses(active, block.updates)
         for index, trainer in list(active.items()):
             counters = _counters(trainer)
             counters["steps"] += self.computation.block
@@ -183,11 +182,14 @@ class Fleet:
     def _set_aside(self, trainer: Trainer, failure: Failure) -> None:
         """Note why the games of a run have failed; its last checkpoint stays."""
         reason = f"at step {failure.step:,}, {str(failure.error).rstrip()}"
-        self._failed.append(f"{trainer.run.path}: {reason}; {trainer.last_checkpoint()}")
+        saved = record.last_saved(trainer.run.checkpoints)
+        self._failed.append(f"{trainer.run.path}: {reason}; {saved}")
         trainer.progress.close()
 
-    def _diagnoses(self, active: Mapping[int, Trainer]) -> dict[int, Diagnosis | ValueError]:
-        """Diagnose all runs for which a diagnosis falls due in the block."""
+    def _diagnoses(
+        self, active: Mapping[int, Trainer], made: int
+    ) -> dict[int, Diagnosis | ValueError]:
+        """Diagnose all runs for which a diagnosis falls due in the block of so many updates."""
         step = next(iter(active.values())).step + self.computation.block
         due = {
             index: trainer
@@ -205,6 +207,10 @@ class Fleet:
                 first.spec.train,
                 [trainer.spec.seed for trainer in trainers],
                 step,
+                earlier=[
+                    trainer.recent.take_weights(trainer.updates + made) for trainer in trainers
+                ],
+                discrete=not first.envs.spec.continuous,
             )
         return dict(zip(due, diagnoses, strict=True))
 

@@ -2,7 +2,7 @@
 
 Where a state can be divided by environment, worker processes play the games of all runs, so that
 one message to each worker and one copy to the device serve them all. Otherwise each run's own
-environments play one after another.
+environments play one after another. Emulators on a GPU play the games of all runs in one launch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from hadamard.core.config import RunSpec
 from hadamard.core.cores import usable_cores
 from hadamard.core.random import child_seed
 from hadamard.core.types import Envs, State, Step
+from hadamard.envs import atari_on_device
+from hadamard.envs.atari_on_device import EmulatedGames
 from hadamard.envs.common import EnvironmentFailure, environment_seeds
 from hadamard.envs.groups import join_steps
 from hadamard.training.setup import TRAINING
@@ -44,17 +46,20 @@ class HostGames:
         self._failed_games: dict[int, EnvironmentFailure] = {}
         self._state: State | None = None  # as long as no further step is played
         self._lock = threading.Lock()  # runs are saved at the same time
-        self._joined: Any = None  # environments whose workers are `FleetWorkers`
+        self._joined: Any = None  # environments of all runs
+        self._emulated = isinstance(first.envs, EmulatedGames)
         count = len(trainers) * self.num_envs
         workers = _workers([trainer.spec for trainer in trainers], count)
-        if workers and first.envs.exact and getattr(first.envs, "splittable", False):
+        if self._emulated:
+            self._joined = self._joined_emulators()
+        elif workers and first.envs.exact and getattr(first.envs, "splittable", False):
             self._joined = self._joined_games(trainers, workers)
         for index, trainer in enumerate(trainers):
             # The fleet plays them. Of its environments, a run needs no more than their state.
             trainer.envs = cast(Envs, GamesOfRun(self, index))
 
     def _joined_games(self, trainers: Sequence[Trainer], workers: int) -> Any:
-        """Let worker processes go on with the games of all runs."""
+        """Let worker processes (`FleetWorkers`) go on with the games of all runs."""
         spec, device = trainers[0].spec, trainers[0].device
         seeds = [
             seed
@@ -79,14 +84,25 @@ class HostGames:
         self.obs = obs.unflatten(0, self.obs.shape[:2])
         return joined
 
+    def _joined_emulators(self) -> EmulatedGames:
+        """Let the emulators go on with the games of all runs as one batch."""
+        own = [games for games in self.own if isinstance(games, EmulatedGames)]
+        joined = atari_on_device.joined(own)
+        state = _joined([games.state_dict() for games in own])
+        self.obs = joined.load_state_dict(state).unflatten(0, self.obs.shape[:2])
+        return joined
+
     @property
     def apart(self) -> bool:
         """Whether some runs may be ahead of others."""
-        return self._joined is not None and self.num_envs == 1
+        return self._joined is not None and self.num_envs == 1 and not self._emulated
 
     def send(self, action: Tensor, runs: NDArray[np.bool_] | None = None) -> None:
         """Start a step of all games, (runs, games, ...), or of some runs' where they are apart."""
         self._state = None
+        if self._emulated:
+            self._joined.send(action.flatten(0, 1))
+            return
         if self._joined is not None:
             self._joined.send(action.flatten(0, 1), games=runs)
             return
@@ -95,8 +111,11 @@ class HostGames:
 
     def receive(self, *, some: bool = False) -> Step:
         """Wait for the step, or until ``some`` runs have made it; failed games stand still."""
-        if self._joined is not None:
-            step: Step = self._joined.receive(some=some)
+        step: Step
+        if self._emulated:
+            step = self._joined.receive()
+        elif self._joined is not None:
+            step = self._joined.receive(some=some)
             for game, failure in self._failed_games.items():
                 self.failures[game // self.num_envs] = failure
         else:

@@ -21,6 +21,7 @@ from hadamard.core.config import TrainSpec
 from hadamard.core.counter import permutations
 from hadamard.core.random import child_seed
 from hadamard.core.types import Metrics
+from hadamard.envs.atari_on_device import StackedEmulators
 from hadamard.envs.tensor_games import StackedGames
 from hadamard.training.fleet.failure import Failure
 from hadamard.training.fleet.playing import Pending, Player, send
@@ -33,10 +34,14 @@ _ORDER = 5
 class OnPolicy:
     """The computation of a fleet of on-policy runs."""
 
-    failures: Mapping[int, Failure] = {}  # tensor programs do not fail
+    failures: Mapping[int, Failure] = {}  # games on the device do not fail
 
     def __init__(
-        self, agents: Sequence[Any], seeds: Sequence[int], games: StackedGames, train: TrainSpec
+        self,
+        agents: Sequence[Any],
+        seeds: Sequence[int],
+        games: StackedGames | StackedEmulators,
+        train: TrainSpec,
     ) -> None:
         self.agents, self.config = list(agents), agents[0].config
         config, count = self.config, len(agents)

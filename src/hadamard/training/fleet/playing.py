@@ -1,7 +1,8 @@
 """Playing of many runs at once: a block of steps in all their games, without waiting for the host.
 
 A step is one function: it chooses actions, plays the games and lets the learner store what came of
-it. On a GPU it is compiled, captured as a CUDA graph and replayed.
+it. On a GPU it is compiled, captured as a CUDA graph and replayed. Emulators are kernels of their
+own between two compiled halves of the step.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hadamard.compute.stack import Stack
 from hadamard.core.config import TrainSpec
 from hadamard.core.random import child_seed
 from hadamard.core.types import Metrics
+from hadamard.envs.atari_on_device import StackedEmulators
 from hadamard.envs.tensor_games import StackedGames
 
 _CHOICE = 1
@@ -36,14 +38,14 @@ class Player:
         self,
         agents: Sequence[Any],
         seeds: Sequence[int],
-        games: StackedGames,
+        games: StackedGames | StackedEmulators,
         stack: Stack,
         steps: int,
         train: TrainSpec,
     ) -> None:
         self.agents, self.games, self.steps = list(agents), games, steps
         self.num_envs = games.sizes[0]
-        self.device = device = games.seed.device
+        self.device = device = games.device
         self.choose = stack.over_agents("choose")
         self._choice_draws: int = agents[0].choice_draws
         self._choice_seed = torch.tensor([[child_seed(s, _CHOICE)] for s in seeds], device=device)
@@ -54,17 +56,24 @@ class Player:
         """Of the step in the block."""
         self._exploration = torch.zeros(count, steps, device=device)
         self._choice = torch.zeros(count, steps, self.num_envs, self._choice_draws, device=device)
-        self._draws = torch.zeros(count, steps, self.obs.shape[1], games.rules.lanes, device=device)
+        self._draws = torch.zeros(count, steps, self.obs.shape[1], games.lanes, device=device)
         everyone = torch.zeros(count, steps, self.obs.shape[1], device=device)
         self._ends = everyone.bool(), everyone, everyone.to(torch.int32)
         self._step: Callable[[], Metrics] | None = None
+        self._halves: tuple[Callable[..., Any], ...] = self._choose_actions, self._take_outcome
+        """Of a step: before the games are played, and after."""
         self._compiled, self._capture = compiler(train.compile, device), train.capture
 
     def stores_with(self, store: Callable[[Metrics], None], changed: Sequence[Tensor]) -> None:
         """Let ``store`` keep each step's values; it changes these tensors."""
         self._store = store
         changed = [*changed, *self.games.tensors, self.obs, self.position, *self._ends]
-        self._step = jit(self._compiled(self._play), self.device, changed, self._capture)
+        play: Callable[[], Metrics] = self._play
+        if self.games.traceable:
+            play = self._compiled(play)
+        else:
+            self._halves = tuple(self._compiled(half) for half in self._halves)
+        self._step = jit(play, self.device, changed, self._capture)
 
     def begin(self, step: int) -> None:
         """Prepare a block of runs that are at this step."""
@@ -74,16 +83,16 @@ class Player:
         ]
         send(exploration, self._exploration)
         games, later = self.games, torch.arange(self.steps, device=self.device)
-        start = 0
-        for part, size in enumerate(games.sizes):
-            counter = games.steps[:, part : part + 1] + later
-            seed = games.seed[:, part : part + 1]
-            if part == 0:
-                draws = self._choice_seed, counter, size, self._choice_draws
-                self._choice.copy_(uniforms(*draws))
-            lanes = games.rules.lanes
-            self._draws[:, :, start : start + size] = uniforms(seed, counter, size, lanes)
-            start += size
+        counters = games.counters(step)
+        draws = self._choice_seed, counters[:, :1] + later, self.num_envs, self._choice_draws
+        self._choice.copy_(uniforms(*draws))
+        if isinstance(games, StackedGames):
+            start = 0
+            for part, size in enumerate(games.sizes):
+                counter, seed = (all_[:, part : part + 1] for all_ in (counters, games.seed))
+                numbers = uniforms(seed, counter + later, size, games.lanes)
+                self._draws[:, :, start : start + size] = numbers
+                start += size
         self.position.zero_()
 
     def step(self) -> None:
@@ -103,10 +112,19 @@ class Player:
 
     @torch.no_grad()
     def _play(self) -> Metrics:
+        choose_actions, take_outcome = self._halves
+        chosen = choose_actions()
+        self.games.launch(chosen["actions"])
+        outcome: Metrics = take_outcome(chosen)
+        return outcome
+
+    @torch.no_grad()
+    def _choose_actions(self) -> dict[str, Tensor]:
+        """Return the actions of all games, and what the learner keeps of its own games' choice."""
         obs, count = self.obs, self.num_envs
-        exploration, choice_draws, draws = (
+        exploration, choice_draws = (
             kept.index_select(1, self.position).squeeze(1)
-            for kept in (self._exploration, self._choice, self._draws)
+            for kept in (self._exploration, self._choice)
         )
         if len(self.games.sizes) > 1:  # the other games' actions are not explored
             rest = obs.shape[1] - count
@@ -114,21 +132,26 @@ class Player:
         choice = self.choose(obs, choice_draws, exploration)
         greedy = choice.pop("greedy")
         own = {name: value[:, :count] for name, value in choice.items()}
-        action = torch.cat([own["action"], greedy[:, count:]], 1)
-        own_obs = obs[:, :count].clone()
-        next_obs, outcome = self.games.step(action, draws)
+        actions = torch.cat([own["action"], greedy[:, count:]], 1)
+        return {**own, "obs": obs[:, :count].clone(), "actions": actions}
+
+    @torch.no_grad()
+    def _take_outcome(self, chosen: dict[str, Tensor]) -> Metrics:
+        """Let the learner store the step, and note the episodes that ended."""
+        count = self.num_envs
+        own = {name: value for name, value in chosen.items() if name != "actions"}
+        draws = self._draws.index_select(1, self.position).squeeze(1)
+        next_obs, outcome = self.games.step(chosen["actions"], draws)
         self._store(
             {
                 **own,
-                "obs": own_obs,
                 "reward": outcome.reward[:, :count],
                 "terminated": outcome.terminated[:, :count],
                 "truncated": outcome.truncated[:, :count],
                 "final_obs": outcome.obs[:, :count],
             }
         )
-        ended = outcome.terminated | outcome.truncated
-        ends = ended, outcome.score, outcome.length.to(torch.int32)
+        ends = outcome.finished, outcome.score, outcome.length.to(torch.int32)
         for kept, value in zip(self._ends, ends, strict=True):
             kept.index_copy_(1, self.position, value.unsqueeze(1))
         self.obs.copy_(next_obs)
