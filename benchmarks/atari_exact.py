@@ -61,6 +61,14 @@ class Comparison:
             self.first.setdefault(part, self.steps if part == "steps" else self.frames)
 
 
+def rom_path(rom: str) -> Path:
+    """Return where ale-py has a game's ROM."""
+    path = roms.get_rom_path(rom)
+    if path is None:
+        raise ValueError(f"this ale-py has no ROM called {rom!r}")
+    return Path(path)
+
+
 def random_actions(actions: list[int], seed: int, frames: int) -> Iterator[int]:
     """Yield actions that are held for 1 to 16 frames."""
     choose, action = random.Random(seed), 0
@@ -75,10 +83,7 @@ def compare_frames(result: Comparison, seed: int, frames: int, recorded: Path | 
     ale = ALEInterface()
     ale.setFloat("repeat_action_probability", 0.0)
     ale.setInt("random_seed", seed)
-    path = roms.get_rom_path(result.rom)
-    if path is None:
-        raise ValueError(f"this ale-py has no ROM called {result.rom!r}")
-    ale.loadROM(path)
+    ale.loadROM(rom_path(result.rom))
     actions = [int(action.value) for action in ale.getMinimalActionSet()]
     ours = Emulators(result.rom, [seed], actions)
     ale.reset_game()
@@ -106,7 +111,7 @@ def compare_steps(result: Comparison, seed: int, steps: int, protocol: str) -> N
     task = next(task for task in atari.tasks() if atari.rom(task) == result.rom)
     suite = atari.make_part(task, seed, 2, atari_reset=protocol)
     ale = ALEInterface()
-    ale.loadROM(roms.get_rom_path(result.rom))
+    ale.loadROM(rom_path(result.rom))
     actions = [int(action.value) for action in ale.getMinimalActionSet()]
     ours = Emulators(result.rom, environment_seeds(seed, 2), actions)
     limits = (MAX_STEPS, 0) if protocol == "envpool" else (0, MAX_FRAMES)
@@ -122,7 +127,9 @@ def compare_steps(result: Comparison, seed: int, steps: int, protocol: str) -> N
         outcomes = ours.outcomes
         begun = np.flatnonzero(outcomes["begun"])
         finished = np.flatnonzero(outcomes["finished"])
-        games = [(e, outcomes["score"][e], outcomes["length"][e]) for e in finished]
+        games = [
+            (int(e), float(outcomes["score"][e]), int(outcomes["length"][e])) for e in finished
+        ]
         ended = [] if step.final_index is None else step.final_index.tolist()
         equal = (
             not differ(step.obs, ours.observations)

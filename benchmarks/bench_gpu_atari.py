@@ -45,7 +45,8 @@ GAMES = (
 )
 COUNTS = (128, 1024, 4096, 16384)
 TIMERS = 75
-BEGUN = OUTCOME.fields["begun"][1]
+BEGUN = 6
+"""Where Outcome::begun is."""
 
 LAUNCHERS = """
 #include "device.cu"
@@ -302,10 +303,10 @@ def milliseconds(batch: Batch, apart: int, steps: int) -> tuple[list[float], flo
     for row, event in zip(actions[apart:], events[1:], strict=True):
         batch.step(row)
         event.record()
-        begun += batch.outcomes[:, BEGUN].sum()
+        begun += int(batch.outcomes[:, BEGUN].sum())
     torch.cuda.synchronize()
     times = [a.elapsed_time(b) for a, b in pairwise(events)]
-    return times, int(begun) / steps
+    return times, begun / steps
 
 
 def read_times(library: ctypes.CDLL) -> list[int]:

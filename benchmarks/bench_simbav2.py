@@ -184,7 +184,7 @@ def public(folder: str) -> float:
     from omegaconf import OmegaConf
 
     if not hasattr(jax, "tree_map"):
-        jax.tree_map = jax.tree.map  # its old name, which the code still uses
+        vars(jax)["tree_map"] = jax.tree.map  # its old name, which the code still uses
     from scale_rl.agents import create_agent
     from scale_rl.buffers import create_buffer
 

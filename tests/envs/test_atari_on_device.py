@@ -315,8 +315,8 @@ def test_kernels_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_many_environments_are_launched_in_another_way() -> None:
-    assert source.launch_of(source.MANY) == source.LAUNCH
-    assert source.launch_of(source.MANY + 1) == source.LAUNCH_OF_MANY
+    assert source.launch_of(source.FEW) == source.LAUNCH
+    assert source.launch_of(source.FEW + 1) == source.LAUNCH_OF_MANY
     assert source.Launch(lanes=32, block=32).blocks(100) == 100
     assert source.Launch(lanes=8, block=32).blocks(101) == 26
     assert source.Launch(lanes=1, block=32).definitions[0] == "-DLANES=1"

@@ -249,6 +249,7 @@ def test_a_network_that_diverges_does_not_stop_training(tmp_path: Path) -> None:
 def test_real_services_get_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B offline, which writes what it would send."""
     wandb = pytest.importorskip("wandb", reason="wandb is not installed")
+    wandb.teardown()  # so that the environment is read anew
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))

@@ -50,15 +50,11 @@ def settings_of(atari_reset: str, *, training: bool) -> Settings:
 
 
 class Player:
-    """The functions that play on one device, launched in one way."""
+    """The functions that play, on one device."""
 
-    def __init__(self, device: torch.device, launch: Launch = LAUNCH) -> None:
-        self.device, self.launch = device, launch
-        if device.type == "cuda":
-            from hadamard.envs.atari2600.nvrtc import kernels
-
-            self._kernels = kernels(device, launch)
-        else:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        if device.type != "cuda":
             self._library = host_library()
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
         self._call("sizes", 1, 1, [sizes])
@@ -89,18 +85,28 @@ class Player:
 
     def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
         """Call a function of so many environments."""
-        self._call(name, self.launch.blocks(count), self.launch.block, arguments)
+        layout = launch_of(count)
+        self._call(name, layout.blocks(count), layout.block, arguments, layout)
 
-    def _call(self, name: str, blocks: int, threads: int, arguments: Sequence[Any]) -> None:
+    def _call(
+        self,
+        name: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        layout: Launch = LAUNCH,
+    ) -> None:
         """Call a function; tensors stand for where they are."""
         values = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument
             for argument in arguments
         ]
         if self.device.type == "cuda":
+            from hadamard.envs.atari2600.nvrtc import kernels
+
             with torch.cuda.device(self.device):
-                self._kernels.launch(
-                    f"atari2600_{name}", blocks, threads, values, self.launch.shared_bytes
+                kernels(self.device, layout).launch(
+                    f"atari2600_{name}", blocks, threads, values, layout.shared_bytes
                 )
         else:
             getattr(self._library, f"atari2600_batch_{name}")(*values)
@@ -132,9 +138,9 @@ class Cartridge:
 
 
 @functools.cache
-def player_on(device: torch.device, launch: Launch = LAUNCH) -> Player:
+def player_on(device: torch.device) -> Player:
     """Return the functions that play on a device."""
-    return Player(device, launch)
+    return Player(device)
 
 
 @functools.cache
@@ -174,7 +180,7 @@ class Batch:
     ) -> None:
         """Make environments that play the games of these names, one for each."""
         self.count, self.settings, self.device = len(names), settings, device
-        self.player = player_on(device, launch_of(len(names)))
+        self.player = player_on(device)
         different = list(dict.fromkeys(names))
         assert len(different) <= MAX_GAMES
         self._cartridges = [cartridge(device, name) for name in different]

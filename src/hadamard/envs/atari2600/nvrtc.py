@@ -116,11 +116,11 @@ def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
 
 
 class Kernels:
-    """The kernels on one GPU, compiled for one kind of launch."""
+    """The kernels on one GPU."""
 
-    def __init__(self, device: torch.device, launch: Launch) -> None:
+    def __init__(self, device: torch.device, layout: Launch) -> None:
         major, minor = torch.cuda.get_device_capability(device)
-        code = compiled(10 * major + minor, launch)
+        code = compiled(10 * major + minor, layout)
         _, self._driver = _bindings()
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # PyTorch's context is the current one
@@ -171,6 +171,6 @@ def check_gpu(device: torch.device) -> None:
 
 
 @functools.cache
-def kernels(device: torch.device, launch: Launch = LAUNCH) -> Kernels:
+def kernels(device: torch.device, layout: Launch = LAUNCH) -> Kernels:
     """Return the kernels on a GPU, compiled and loaded once in a process."""
-    return Kernels(device, launch)
+    return Kernels(device, layout)

@@ -41,15 +41,14 @@ class Launch:
 
 
 LAUNCH = Launch()
-"""For up to ``MANY`` environments: the shortest step."""
 LAUNCH_OF_MANY = Launch(lanes=8, resident=16)
-"""For more of them: the most steps per second."""
-MANY = 2_048
+FEW = 2048
+"""Environments up to which the GPU has threads to spare: then 32 for each are fastest."""
 
 
 def launch_of(count: int) -> Launch:
     """Return how so many environments are played."""
-    return LAUNCH if count <= MANY else LAUNCH_OF_MANY
+    return LAUNCH if count <= FEW else LAUNCH_OF_MANY
 
 
 def table_header() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hadamard.core.files import write_atomically
@@ -62,15 +62,26 @@ def write_evidence(
 
 def evidence_page(runs: Runs, entries: Sequence[Backed], costs: Costs, surprises: str) -> str:
     """Return the page as Markdown."""
-    by_algorithm: dict[str, list[Row]] = {}
-    for row in rows(entries):
-        by_algorithm.setdefault(row.algorithm, []).append(row)
+    by_algorithm = _most_decided_first(rows(entries))
     parts = ["# Evidence", _INTRODUCTION, RULE, _summary(by_algorithm)]
     for algorithm, of_algorithm in by_algorithm.items():
         parts += _section(algorithm, of_algorithm, entries)
     if surprises:
         parts.append(surprises)
     return "\n\n".join([*parts, *_statements(), *_outlook(runs, entries, costs)]) + "\n"
+
+
+def _most_decided_first(every_row: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return the rows by algorithm; an algorithm of which more claims are decided comes earlier."""
+    by_algorithm: dict[str, list[Row]] = {}
+    for row in every_row:
+        by_algorithm.setdefault(row.algorithm, []).append(row)
+
+    def decided(algorithm: str) -> tuple[int, int]:
+        count = Counter(row.verdict for row in by_algorithm[algorithm])
+        return count["supported"] + count["not supported"], count["undecided"]
+
+    return {name: by_algorithm[name] for name in sorted(by_algorithm, key=decided, reverse=True)}
 
 
 def _summary(by_algorithm: Mapping[str, Sequence[Row]]) -> str:
