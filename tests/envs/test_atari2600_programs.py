@@ -70,6 +70,20 @@ PROGRAMS = {
 }
 
 
+def is_sound(ours: Emulators) -> bool:
+    """Return whether the state would be loaded again, in the middle of a frame or not."""
+    sound = ctypes.c_uint8(0)
+    ours.library.atari2600_batch_check(
+        ours.state.ctypes.data_as(ctypes.c_void_p),
+        1,
+        ctypes.byref(ours.game),
+        bytes(1),
+        ours._recordings.ctypes.data_as(ctypes.c_void_p),
+        ctypes.byref(sound),
+    )
+    return bool(sound.value)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_hung_game_is_cut_as_ale_cuts_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,6 +104,7 @@ def test_a_hung_game_is_cut_as_ale_cuts_it(
         ram, screen, _, _ = ours.look()
         assert (ram == ale.getRAM()).all()
         assert (screen == ale.getScreen()).all()
+        assert is_sound(ours)
 
 
 @pytest.mark.parametrize("rom", ["seaquest", "asterix"])

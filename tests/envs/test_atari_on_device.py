@@ -344,7 +344,7 @@ def test_nvrtc_itself_compiles_the_kernels(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code = nvrtc.compiled(90)
     assert code.startswith(b"\x7fELF")
-    for name in ("sizes", "decode", "begin", "reset", "step"):
+    for name in ("sizes", "decode", "begin", "reset", "step", "check"):
         assert f"atari2600_{name}".encode() in code
 
 

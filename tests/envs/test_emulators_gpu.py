@@ -54,6 +54,11 @@ def test_every_step_is_that_of_the_host(atari_reset: str) -> None:
         if number == 250:  # from a state of the GPU
             for name, value in device.state.items():
                 host.state[name].copy_(value)
+            assert device.unsound(host.state) == host.unsound(device.state) == []
+            damaged = {name: value.clone() for name, value in host.state.items()}
+            damaged["consoles"][4] = 0xFF
+            damaged["recordings"][7] = 0xFF
+            assert device.unsound(damaged) == host.unsound(damaged) == [4, 7]
         outcomes = []
         for batch in (host, device):
             batch.play(action.to(batch.device))

@@ -140,6 +140,8 @@ def bases() -> list[Base]:
         Base(("evaluate", "finished", "--episodes", "2"), (1,), ("evaluate",)),
         Base(("play", "finished", "--output", "film.gif"), (1,), ("play",)),
         Base(("analyze", "finished", "--samples", "8"), (1,), ("analyze",)),
+        Base(("card", "finished", "-o", "card", "--episodes", "2"), (1,), ("card",)),
+        Base(("relearn", "finished", "--observations", "16"), (1,), ("relearn",)),
         Base(("envs",), (), ("envs",)),
         Base(("algos",), (), ("algos",)),
         Base(("assets",), (), ("assets",)),

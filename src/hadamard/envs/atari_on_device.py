@@ -149,16 +149,25 @@ class EmulatedGames:
         layout = torch.as_tensor(state["layout"])
         check_saved(len(layout), self.num_envs)
         saved: Mapping[str, Tensor] = state["emulators"]
-        forms = {name: tuple(value.shape) for name, value in saved.items()}
-        if (layout != LAYOUT).any() or forms != {n: tuple(v.shape) for n, v in self.state.items()}:
+        if (layout != LAYOUT).any() or _forms(saved) != _forms(self.state):
             raise ValueError(
                 "the saved Atari games are of another version of the emulators and cannot be "
                 "continued: start a new run"
+            )
+        if unsound := self._batch.unsound(saved):
+            raise ValueError(
+                f"the saved Atari game of environment {unsound[0]} is damaged "
+                f"({len(unsound)} of {self.num_envs} are): resume from another checkpoint, or "
+                "start a new run"
             )
         self._final, self._begun = None, True
         for name, value in saved.items():
             self.state[name].copy_(value)
         return self.observation()
+
+
+def _forms(state: Mapping[str, Tensor]) -> dict[str, tuple[Any, ...]]:
+    return {name: (value.dtype, *value.shape) for name, value in state.items()}
 
 
 def joined(parts: Sequence[EmulatedGames]) -> EmulatedGames:

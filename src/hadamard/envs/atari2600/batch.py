@@ -215,6 +215,19 @@ class Batch:
         seed = torch.from_numpy(numbers).to(self.device)
         self._call("begin", [seed, self._ram])
 
+    def unsound(self, saved: Mapping[str, Tensor]) -> list[int]:
+        """Return which environments of a saved state must not be played: see ``saved.h``."""
+        consoles, recordings = (
+            saved[name].to(self.device, copy=True, memory_format=torch.contiguous_format)
+            for name in ("consoles", "recordings")
+        )
+        sound = torch.zeros(self.count, dtype=torch.uint8, device=self.device)
+        count = ctypes.c_int32(self.count)
+        arguments = [consoles, count, self._games, self._game_of, recordings, sound]
+        self.player.play("check", self.count, arguments)
+        unsound: list[int] = (sound == 0).nonzero().flatten().tolist()
+        return unsound
+
     def reset(self) -> None:
         """Drop the running games and begin others."""
         self._call("reset", [])

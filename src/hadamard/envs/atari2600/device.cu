@@ -1,5 +1,6 @@
 // The environments on the GPU: LANES threads of a warp play one environment's step.
 #include "agent.h"
+#include "saved.h"
 #include "table.h"
 
 using namespace atari2600;
@@ -86,6 +87,15 @@ atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_
   insert(play, ram);
   reset(play);
   copy_words(lanes, envs[i], seat.env);
+}
+
+// Whether saved environments can be played.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+atari2600_check(const Environment *envs, i32 count, const Game *games, const u8 *game_of,
+                const Recording *recordings, u8 *sound) {
+  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  if (i >= count || threadIdx.x % LANES) return;
+  sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, games[game_of[i]]);
 }
 
 // Games just switched on: one for each game and value of the timer. `booted` has room for

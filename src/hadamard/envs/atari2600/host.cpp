@@ -1,12 +1,13 @@
 // The environments on the host, for g++ and ctypes: what tests and benchmarks call.
 #include "agent.h"
+#include "saved.h"
 #include "table.h"
 
 using namespace atari2600;
 
 static Memory memory_of(i32 env, u8 *screens, Recording *recordings, const u8 *gray,
                         u8 *observations, u8 *ended) {
-  return {{screens + (u64)env * 2 * SCREEN, recordings + env * RECORDINGS}, gray,
+  return {{screens + (u64)env * 2 * SCREEN, recordings + (u64)env * RECORDINGS}, gray,
           observations + (u64)env * OBSERVATION, ended + (u64)env * OBSERVATION};
 }
 
@@ -121,5 +122,10 @@ void atari2600_batch_step(Environment *envs, i32 count, const Game *games, const
   for (i32 i = 0; i < count; i++)
     step({{0, 1}, envs[i], outcomes[i], games[game_of[i]], settings,
           memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
+}
+void atari2600_batch_check(const Environment *envs, i32 count, const Game *games,
+                           const u8 *game_of, const Recording *recordings, u8 *sound) {
+  for (i32 i = 0; i < count; i++)
+    sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, games[game_of[i]]);
 }
 }

@@ -36,7 +36,7 @@ EVERYWHERE bool is_ram(u32 address) { return (address & 0x1280) == 0x0080; }
 EVERYWHERE bool is_riot(u32 address) { return (address & 0x1280) == 0x0280; }
 
 EVERYWHERE i32 frame_clock(const Machine &m) {
-  return CLOCKS_PER_CYCLE * (i32)(m.cpu.cycle - m.first_cycle);
+  return (i32)(CLOCKS_PER_CYCLE * (m.cpu.cycle - m.first_cycle));
 }
 
 EVERYWHERE void touch_cartridge(Machine &m, u32 address) {
@@ -201,7 +201,7 @@ EVERYWHERE void set_a(Processor &cpu, u32 value) {
 
 // The two digits of a byte, as a number; a digit of ten or more carries.
 EVERYWHERE i32 from_decimal(u32 byte) { return (i32)((byte >> 4) * 10 + (byte & 15)); }
-EVERYWHERE u32 to_decimal(i32 number) { return (u32)(number / 10 % 10 << 4 | number % 10); }
+EVERYWHERE u32 to_decimal(i32 number) { return (u32)(number / 10 % 10) << 4 | (u32)(number % 10); }
 
 // Overflow compares the decimal result with both numbers, as in binary.
 EVERYWHERE void add_decimal(Processor &cpu, u32 operand) {

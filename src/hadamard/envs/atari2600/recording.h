@@ -32,7 +32,7 @@ EVERYWHERE bool is_on_screen(u32 reg) {
 
 // The beam comes to a clock of the frame: rows end and begin.
 OUTLINED void begin_rows(Frame &frame, Tia &tia, Recording &recording, i32 clock) {
-  while (clock >= frame.next_row) {
+  while (clock >= frame.next_row && frame.next_row != NO_MORE_ROWS) {
     if (frame.rows > 0) {
       tia.reflected = tia.control & 1;
       tia.player0.first_hidden = tia.player1.first_hidden = 0;
@@ -82,7 +82,8 @@ EVERYWHERE void write_recorded(Console &console, const Game &game, Recording &re
     frame.latched = frame.seen;
   }
   if (!is_on_screen(reg)) return;
-  if (frame.rows > 0 && frame.next_row != NO_MORE_ROWS)
+  // There is always room for those of a game that was not made to fill it.
+  if (frame.rows > 0 && frame.next_row != NO_MORE_ROWS && USUALLY(frame.writes < MOST_WRITES))
     recording.writes[frame.writes++] = record_of(clock, reg, value);
   write_beam(tia, game, reg, value, clock);
 }

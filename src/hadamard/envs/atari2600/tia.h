@@ -142,7 +142,7 @@ EVERYWHERE void strobe_player(Player &player, i32 clock) {
 // These are all of them: seen with a program of our own that tries every HMOVE in cycles -3 to 30,
 // every strobe 3 or 5 to 30 cycles later and eight motions (which make no difference).
 EVERYWHERE u8 strobe_after_hmove(const Tia &tia, u32 reg, i32 clock) {
-  i32 cycle = line_cycle(clock), since = (clock - tia.hmove_clock) / CLOCKS_PER_CYCLE;
+  i32 cycle = line_cycle(clock), since = (i32)((u32)clock - (u32)tia.hmove_clock) / CLOCKS_PER_CYCLE;
   i32 hmove = cycle - since;
   if (hmove == 3) {
     if (reg == RESM0 && cycle == 23) return 8;
