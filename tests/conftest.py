@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +34,29 @@ if _MODELS.is_dir():
 # The same examples every time, however slow the machine is.
 hypothesis.settings.register_profile("tests", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("tests")
+
+
+_OWN_PROCESS = "HADAMARD_TESTS_IN_OWN_PROCESS"
+
+
+@functools.cache
+def _output_of_failed(path: Path) -> str:
+    """Run a file's tests marked `own_process` in a process; return what it prints if they fail."""
+    words = [sys.executable, "-m", "pytest", "-q", "-m", "own_process", str(path)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**kept, _OWN_PROCESS: "1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests marked `own_process` there, all of a file together."""
+    if pyfuncitem.get_closest_marker("own_process") is None or _OWN_PROCESS in os.environ:
+        return None
+    if output := _output_of_failed(pyfuncitem.path):
+        pytest.fail(output, pytrace=False)
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

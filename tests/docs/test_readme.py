@@ -31,7 +31,14 @@ NEEDED = {"flax": ["flax"], "lightning": ["lightning"], "trackers": ["wandb"]}
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning")
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning")
 @pytest.mark.filterwarnings("ignore::FutureWarning:lightning")
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.own_process if page.stem == "flax" else ())
+        for page in PAGES
+    ],
+    ids=name,
+)
 def test_snippets_run_and_print_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

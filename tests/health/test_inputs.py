@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import importlib.util
 from collections import namedtuple
 from typing import Any
 
@@ -16,6 +18,11 @@ from hadamard import diagnose, mark
 from hadamard.health import dormant, effective_rank, hidden_bias
 from hadamard.health.dormant import Kind
 from tests.support.health import sick_network
+
+WITH_JAX = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
+OWN_PROCESS = pytest.mark.own_process
 
 
 def test_numpy_arrays_are_inputs() -> None:
@@ -192,14 +199,14 @@ def test_calls_of_one_module_are_told_apart_by_what_comes_before() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tanh", "relu"])
-@pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.parametrize("library", ["numpy", pytest.param("jax", marks=[WITH_JAX, OWN_PROCESS])])
 def test_measures_take_arrays(kind: Kind, library: str) -> None:
     z = F.relu(torch.randn(200, 12)) if kind == "relu" else torch.tanh(torch.randn(200, 12))
     z[:, :3] = 0
     array: Any = z.numpy().copy()
     array.flags.writeable = False
     if library == "jax":
-        array = pytest.importorskip("jax.numpy", reason="jax is not installed").asarray(array)
+        array = importlib.import_module("jax.numpy").asarray(array)
     expected, result = dormant(z, kind), dormant(array, kind)
     assert torch.equal(result.mask, expected.mask)
     assert result.mask[:3].all()

@@ -14,7 +14,11 @@ import jax.numpy as jnp
 from hadamard.integrations.flax import HadamardConv, HadamardDense, params_of
 from hadamard.layers import Hadamard, HadamardConv2d, HadamardLinear
 
-KEY = jax.random.key(0)
+pytestmark = pytest.mark.own_process
+
+
+def key() -> jax.Array:
+    return jax.random.key(0)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,7 @@ def test_dense_equals_ours(activation: str, branches: int, norm: str | None) -> 
     x = torch.randn(4, 3, 7)
     theirs = HadamardDense(5, activation, branches, norm=norm)
     params = params_of(ours)
-    expected = jax.tree.map(jnp.shape, theirs.init(KEY, jnp.zeros((1, 7)))["params"])
+    expected = jax.tree.map(jnp.shape, theirs.init(key(), jnp.zeros((1, 7)))["params"])
     assert jax.tree.map(jnp.shape, params) == expected
     out = theirs.apply({"params": params}, x.numpy())
     np.testing.assert_allclose(out, ours(x).detach(), rtol=1e-4, atol=1e-5)
@@ -57,7 +61,7 @@ def test_convolution_equals_ours(norm: str | None) -> None:
 def test_a_start_near_one_is_ours(norm: str | None) -> None:
     ours = params_of(HadamardLinear(6, 4, norm=norm, branches=3, start="near_one"))
     layer = HadamardDense(4, branches=3, norm=norm, start="near_one")
-    theirs = jax.jit(layer.init)(KEY, jnp.zeros((1, 6)))["params"]
+    theirs = jax.jit(layer.init)(key(), jnp.zeros((1, 6)))["params"]
     part = "norm" if norm else "affine"
     biases = [params[part]["bias"].reshape(3, 4) for params in (ours, theirs)]
     np.testing.assert_array_equal(biases[1][0], 0)
@@ -69,7 +73,7 @@ def test_a_start_near_one_is_ours(norm: str | None) -> None:
 
 
 def test_branches_are_drawn_independently() -> None:
-    kernel = HadamardDense(64).init(KEY, jnp.zeros((1, 64)))["params"]["affine"]["kernel"]
+    kernel = HadamardDense(64).init(key(), jnp.zeros((1, 64)))["params"]["affine"]["kernel"]
     first, second = jnp.split(kernel, 2, axis=1)
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.1
 

@@ -78,10 +78,11 @@ def test_weight_clipping_keeps_a_multiple_of_the_initial_range() -> None:
 
 def test_parseval_pulls_rows_toward_orthogonality() -> None:
     network = chain([[1.0, 1.0], [0.0, 1.0]], [[1.0, 1.0]])
-    _, optimizer = attached(network, "parseval", strength=0.25, scale=1.0)
+    _, optimizer = attached(network, "parseval", strength=0.25 * (2 / 64) ** 2, scale=1.0)
     set_gradients(network)
     optimizer.step()
-    # W W^T - I = ((1, 1), (1, 0)), times W: ((1, 2), (1, 1)); 4 * 0.25 * 0.1 of it is subtracted.
+    # W W^T - I = ((1, 1), (1, 0)), times W: ((1, 2), (1, 1)); 4 * 0.25 * 0.1 of it is subtracted,
+    # as the strength is for 64 neurons and the layer has 2.
     torch.testing.assert_close(weight(network, 0), torch.tensor([[0.9, 0.8], [-0.1, 0.9]]))
     torch.testing.assert_close(weight(network, 2), torch.tensor([[1.0, 1.0]]))  # no hidden layer
 
@@ -90,7 +91,7 @@ def test_parseval_is_the_gradient_of_its_term_for_each_branch() -> None:
     network = nn.Sequential(HadamardLinear(6, 4), nn.Linear(4, 1)).double()
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
     example = torch.ones(1, 6, dtype=torch.float64)
-    settings = {"parseval.strength": 0.3, "parseval.scale": 2.0}
+    settings = {"parseval.strength": 0.3 * (4 / 64) ** 2, "parseval.scale": 2.0}
     plasticity.attach(network, optimizer, "parseval", settings, example=example)
     parameter = network[0].affine.weight
     start = parameter.detach().clone()
@@ -104,7 +105,7 @@ def test_parseval_is_the_gradient_of_its_term_for_each_branch() -> None:
 def test_parseval_uses_columns_where_rows_are_too_many() -> None:
     network = chain([[2.0], [0.0]], [[1.0, 1.0]])
     optimizer = torch.optim.SGD(network.parameters(), lr=1.0)
-    settings = {"parseval.strength": 0.25}
+    settings = {"parseval.strength": 0.25 * (2 / 64) ** 2, "parseval.scale": 1.0}
     plasticity.attach(network, optimizer, "parseval", settings, example=torch.ones(1, 1))
     set_gradients(network)
     optimizer.step()
@@ -274,7 +275,7 @@ def test_upgd_gates_the_step_by_utility() -> None:
     network[0].weight.grad = torch.tensor([[-4.0, 1.0]])
     optimizer.step()
     # Utilities -g w: (4, -2), of all others 0; over the largest: (1, -0.5).
-    gates = 1 - torch.sigmoid(torch.tensor([[1.0, -0.5]]))
+    gates = 2 * (1 - torch.sigmoid(torch.tensor([[1.0, -0.5]])))
     expected = torch.tensor([[1.0, 2.0]]) - 0.1 * gates * torch.tensor([[-4.0, 1.0]])
     torch.testing.assert_close(weight(network, 0), expected)
     assert weight(network, 2).item() == 3.0
@@ -286,8 +287,8 @@ def test_upgds_noise_is_scaled_by_the_rate_and_the_gates() -> None:
     plasticity.attach(network, optimizer, "upgd", {"upgd.noise": 0.2})
     set_gradients(network)
     optimizer.step()
-    moved = weight(network, 0) - 1.0  # all gates are one half
-    assert 0.8 < moved.std().item() / (0.5 * 0.2 * 0.5) < 1.2
+    moved = weight(network, 0) - 1.0  # without utilities all gates are one
+    assert 0.8 < moved.std().item() / (0.5 * 0.2) < 1.2
     before = weight(network, 0).clone()
     optimizer.step()
     assert not torch.equal(weight(network, 0) - before, moved)

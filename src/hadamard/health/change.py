@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -97,9 +98,22 @@ def norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of all tensors together, as a tensor that may still be computed."""
     if not tensors:
         return torch.zeros(())
-    norms = [torch.linalg.vector_norm(tensor.detach()).float() for tensor in tensors]
+    norms = [_whole(torch.linalg.vector_norm(tensor.detach())).float() for tensor in tensors]
     total: Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
     return total
+
+
+def _whole(value: Tensor) -> Tensor:
+    """Return a value that FSDP has divided among processes as one tensor."""
+    return value.full_tensor() if isinstance(value, _Divided) else value
+
+
+@runtime_checkable
+class _Divided(Protocol):
+    """Torch's DTensor, which not every build of torch has."""
+
+    def full_tensor(self) -> Tensor:
+        """Return the whole tensor."""
 
 
 def _listed(tensors: Tensors) -> list[Tensor]:

@@ -1,8 +1,10 @@
 """Deep Fourier features: the sine and the cosine of every unit.
 
 One of the two is always near the linear part of its period, so no unit loses its gradient.
-Lewandowski, Schuurmans and Machado, "Plastic Learning with Deep Fourier Features", 2024: every
-hidden layer has half as many units as outputs, as here.
+Lewandowski, Schuurmans and Machado, "Plastic Learning with Deep Fourier Features", ICLR 2025: the
+sine and the cosine in every layer. No code of the authors is known, and no source at hand for the
+width: ours is half as many units as outputs (RLE-Foundation/Plasticine doubles the outputs
+instead).
 """
 
 import torch

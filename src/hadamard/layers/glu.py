@@ -1,8 +1,8 @@
 """Gated linear units: a linear branch times an activated one.
 
 Dauphin et al., "Language Modeling with Gated Convolutional Networks", ICML 2017, gate by a sigmoid;
-Shazeer, "GLU Variants Improve Transformer", 2020, by other activations. Ours: the gate's activation
-is that of the network, sigmoid in the first of these papers.
+Shazeer, "GLU Variants Improve Transformer", 2020, by other activations (read in the abstract of the
+latter). Ours: the gate's activation is that of the network.
 """
 
 from torch import nn

@@ -6,7 +6,10 @@ and no product.
 
 Kooi, Yang and Francois-Lavet, "Hadamax Encoding: Elevating Performance in Model-Free Atari", 2025.
 Images keep their size in convolutions and are pooled over windows of the stride, or, without a
-stride, of the kernel, as there. Ours: weights are drawn as in the algorithm's other networks.
+stride, of the kernel, and norms are over the channels of each pixel, as in the authors' PQN
+(Jacobkooi/Hadamax, purejaxql/networks.py). Ours: weights are drawn as in the algorithm's other
+networks (there: Xavier normal, and He normal in the linear layer), and GELU is exact, as in their
+C51, where that of their PQN has Flax's approximation by tanh.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 f(x) = (a0 + a1 x + ... + a5 x^5) / (1 + |b1 x + ... + b4 x^4|). The denominator is at least 1.
 
-Molina, Schramowski and Kersting, "Pade Activation Units", ICLR 2020, with these degrees; in deep RL
-Delfosse et al., "Adaptive Rational Activations to Boost Deep Reinforcement Learning", ICLR 2024.
-Ours: the coefficients start with our fit to a leaky ReLU on [-3, 3].
+Molina, Schramowski and Kersting, "Pade Activation Units", ICLR 2020; in deep RL Delfosse et al.,
+"Adaptive Rational Activations to Boost Deep Reinforcement Learning", ICLR 2024. Both codes have
+these degrees, start as a leaky ReLU, and default to a denominator with the absolute value of each
+term (ml-research/pau, pau/utils.py and pau/cuda/setup.py; ml-research/rational_activations,
+rational/torch/rationals.py). Ours: the absolute value of the sum, the latter's version B, and the
+coefficients of our fit to the leaky ReLU on [-3, 3]; with these the two denominators are equal.
 """
 
 from __future__ import annotations

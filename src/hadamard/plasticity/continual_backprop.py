@@ -4,11 +4,13 @@ A neuron's utility is a running mean of |output| times the sum of its outgoing w
 values. Of the neurons that are old enough, a small share per update is replaced: those of the least
 utility get new incoming weights and outgoing weights of zero.
 
-Dohare et al., "Loss of Plasticity in Deep Continual Learning", Nature 2024: decay 0.99, and in
-reinforcement learning a replacement rate of 1e-4 and maturity after 10,000 updates. Ours: utilities
-are measured every few updates (there: in each), with the decay applied at each measurement; a
-neuron of a product is measured after the product and replaced in all branches; and what a replaced
-neuron added to the next layer on average is not moved to that layer's biases.
+Dohare et al., "Loss of Plasticity in Deep Continual Learning", Nature 2024. In the authors'
+shibhansh/loss-of-plasticity the decay is 0.99 (lop/rl/run_ppo.py), and in reinforcement learning
+the replacement rate is 1e-4 and maturity comes after 10,000 updates (lop/rl/cfg/ant/cbp.yml, with
+this utility). Ours: utilities are measured every few updates (there: in each), with the decay
+applied at each measurement; a neuron of a product is measured after the product and replaced in all
+branches; what a replaced neuron added to the next layer on average is not moved to that layer's
+biases; and the optimizer's moments become zero (there: not with PPO, issue 10).
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ The loss gets the term strength * |w - w0|^2 over all parameters, so the gradien
 2 * strength * (w - w0).
 
 Kumar, Marklund and Van Roy, "Maintaining Plasticity in Continual Learning via Regenerative
-Regularization", 2023, where the strength is tuned for each problem among powers of ten. Ours: the
-default; and the term's gradient is added after the algorithm has clipped that of its loss, so that
-clipping does not weaken the pull.
+Regularization", CoLLAs 2025. The strength is tuned for each problem, from 1e-2 to 1e-5 in the
+authors' skumar9876/L2_Init (utils/commands/train), whose code, unlike the paper, halves the term.
+Ours: the default, one of these; and the term's gradient is added after the algorithm has clipped
+that of its loss, so that clipping does not weaken the pull.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 Every few updates the output layers, and as many hidden layers before them as set, get new random
 weights, and the optimizer's moments of these become zero.
 
-Nikishin et al., "The Primacy Bias in Deep Reinforcement Learning", ICML 2022: in discrete control
-the last layers of the Q-network are reset, a few times in a run. Ours: the defaults, for runs of a
-few hundred thousand updates, and the target network, which keeps its weights until it is replaced
-as usual.
+Nikishin et al., "The Primacy Bias in Deep Reinforcement Learning", ICML 2022. In the authors'
+evgenii-nikishin/rl_with_resets, SPR on Atari 100k resets the output layer, with its optimizer's
+state, and not the target network: four times, every 20,000 steps of two updates each
+(discrete_control/configs/SPR_with_resets.gin). Ours: 20,000 updates, which makes four resets in a
+run of 100,000 updates, and resets go on to the end.
 """
 
 from __future__ import annotations

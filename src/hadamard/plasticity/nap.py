@@ -6,8 +6,11 @@ layer are rescaled to the norm they had at the start, and so are the norms' scal
 one vector.
 
 Lyle et al., "Normalization and Effective Learning Rates in Reinforcement Learning", NeurIPS 2024
-(normalize-and-project). Ours: the norms are the network's own (--net.norm layer), the branches of a
-product are rescaled each by itself, and the output layer is left free.
+(normalize-and-project): the output layer is left free, and projections after each update and after
+1,000 gave nearly the same. No code of the authors is known; this is from an audit of the paper,
+SlopDotCash/asi, docs/research/nap-qualification.md. Ours: the norms are the network's own
+(--net.norm layer), the branches of a product are rescaled each by itself, and biases before a norm
+stay, unprojected, where the paper removes them.
 """
 
 from __future__ import annotations

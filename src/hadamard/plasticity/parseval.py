@@ -1,12 +1,16 @@
 """Parseval: the rows of each hidden layer's weights are kept orthogonal.
 
-The loss gets strength * |W W^T - scale * I|^2 (Frobenius) for the weights W of every hidden affine
-map, so the gradient gets 4 * strength * (W W^T - scale * I) W.
+The loss gets strength * (64 / n)^2 * |W W^T - scale * I|^2 (Frobenius) for the weights W of every
+hidden affine map, which has n rows: 4 * strength * (64 / n)^2 * (W W^T - scale * I) W is added to
+the gradient.
 
 Chung, Cherif, Meger and Precup, "Parseval Regularization for Continual Reinforcement Learning",
-NeurIPS 2024, for dense networks. Ours: the branches of a product are orthogonal each by itself, a
-convolution's W has a row for each channel, where there are more rows than inputs the columns are
-kept orthogonal instead, and the gradient is added after the algorithm has clipped that of its loss.
+NeurIPS 2024, for dense networks. In the authors' wechu/parseval_reg the scale is 2, the squared
+gain of the start, and strengths are meant for 64 neurons and scaled with the width (agent.py): 1e-3
+for gridworlds and Meta-World, 1e-4 for CARL (main.py). Ours: the branches of a product are
+orthogonal each by itself, a convolution's W has a row for each channel, where there are more rows
+than inputs the columns are kept orthogonal instead, and the gradient is added after the algorithm
+has clipped that of its loss. Meta-World's diagonal layer is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from hadamard.plasticity._layers import hidden_layers
 from hadamard.plasticity._remedies import Tensors
 
 EXCLUDES = {"nap": "both set the norms of the weights"}
+_WIDTH = 64
+"""Neurons of the layers that a strength is meant for."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Config:
     """The settings of Parseval regularization."""
 
     strength: float = 1e-3
-    """Weight of the distance from orthogonality in the loss."""
-    scale: float = 1.0
+    """Weight of the distance from orthogonality in the loss, for a layer of 64 neurons."""
+    scale: float = 2.0
     """Squared norm that the rows are pulled to."""
 
     def check(self) -> None:
@@ -53,10 +59,10 @@ class Parseval:
     def change_gradients(self, weights: Tensors, gradients: Tensors, state: Tensors) -> None:
         """Add the regularizer's gradient."""
         del state
-        factor = 4 * self.config.strength
         for name, branches in self.branches.items():
             weight, gradient = weights[name], gradients[name]
             rows = weight.flatten(2).unflatten(1, (branches, -1))
+            factor = 4 * self.config.strength * (_WIDTH / rows.shape[-2]) ** 2
             change = factor * _toward_orthogonal(rows, self.config.scale)
             gradient.add_(change.flatten(1, 2).view(weight.shape))
 

@@ -5,8 +5,9 @@ new weights v are drawn, and from then on the network computes h_w(x) + h_v'(x) 
 as v and is trained, v stays as it is. So the predictions are the same at first, and what is trained
 is as new.
 
-Nikishin et al., "Deep Reinforcement Learning with Plasticity Injection", NeurIPS 2023, where agents
-are injected once, as late as half-way through training. Ours: the default, and that the two frozen
+Nikishin et al., "Deep Reinforcement Learning with Plasticity Injection", NeurIPS 2023. No code of
+the authors is known; RLE-Foundation/Plasticine injects half-way through training, and the output
+layer alone. Ours: the default, near the middle of a run of 100,000 updates; and that the two frozen
 heads are there from the start, with equal weights, so that they cancel and nothing moves in memory;
 this costs their computation before the injection, too.
 """

@@ -7,8 +7,10 @@ product layer is the same row of every branch; one neuron of a concatenated acti
 its outputs.
 
 Sokar et al., "The Dormant Neuron Phenomenon in Deep Reinforcement Learning", ICML 2023. There tau
-is 0.025 and the period 1,000 updates. Ours: neurons are counted after the product of branches, and
-the moments of outgoing weights are set to zero, too.
+is 0.025 in the default setting and 0.1 in all others (an author in google/dopamine, issue 226); the
+period of 1,000 updates is that of the port timoklein/redo, src/config.py. Scores and moments are as
+in dopamine/labs/redo/weight_recyclers.py. Ours: neurons are counted after the product of branches,
+and new weights and biases are those of the layer's own start (there: Xavier uniform and zero).
 """
 
 from __future__ import annotations

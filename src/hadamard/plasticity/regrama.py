@@ -5,8 +5,9 @@ by its layer's mean. A neuron whose score is at most tau is recycled as in ReDo.
 product layer is the same row of every branch: its gradient is that of all of them.
 
 Liu et al., "Measure Gradients, Not Activations! Enhancing Neuronal Activity in Deep Reinforcement
-Learning", NeurIPS 2025. Ours: branches count as one neuron, and the score is relative to the
-layer's mean in every layer.
+Learning", NeurIPS 2025. Score and period are as in the authors' grad-based-plasticity-metrics,
+utils/ReDo.py and SAC/configs.py (read in a copy of that repository). Ours: tau, which is 0 there;
+outgoing weights of zero, which are left alone there; and branches count as one neuron.
 """
 
 from __future__ import annotations

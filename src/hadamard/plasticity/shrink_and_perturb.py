@@ -3,11 +3,12 @@
 Every few updates w becomes shrink * w + perturb * (weights drawn anew). The optimizer's moments
 become zero.
 
-Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020: the noise is Gaussian.
-D'Oro et al., "Sample-Efficient Reinforcement Learning by Breaking the Replay Ratio Barrier", ICLR
-2023, interpolate with new weights in deep RL, as here, encoders with a shrink of 0.8. Ours: all
-layers are treated alike, the period, and that parameters which no layer can draw anew (a policy's
-deviations) stay as they are.
+Ash and Adams, "On Warm-Starting Neural Network Training", NeurIPS 2020: 0.4 of the weights and 0.1
+of those of a new network (JordanAsh/warm_start, run.py). D'Oro et al., "Sample-Efficient
+Reinforcement Learning by Breaking the Replay Ratio Barrier", ICLR 2023, in deep RL: 0.8 and 0.2 for
+the encoder, every 5,000 steps of eight updates each, while the other layers are reset (SR_SPR.gin
+of bigger_better_faster, read in a copy of that repository). Ours: all layers are treated alike, the
+period, and that parameters which no layer can draw anew (a policy's deviations) stay as they are.
 """
 
 from __future__ import annotations

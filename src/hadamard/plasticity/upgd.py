@@ -1,12 +1,15 @@
 """UPGD: useful weights are protected from updates, useless ones are perturbed.
 
 A weight's utility is a running mean of -gradient * weight, the first-order change of the loss if
-the weight were removed. Its gate 1 - sigmoid(utility / largest utility) scales both the optimizer's
-update and added Gaussian noise.
+the weight were removed. Its gate 2 * (1 - sigmoid(utility / largest utility)) scales both the
+optimizer's update and added Gaussian noise, so a weight of no utility takes the whole step.
 
 Elsayed and Mahmood, "Addressing Loss of Plasticity and Catastrophic Forgetting in Continual
-Learning", ICLR 2024: there the update is that of SGD or, in reinforcement learning, of Adam. Ours:
-it is that of the algorithm's own optimizer, and utilities see the gradient after clipping.
+Learning", ICLR 2024. In the authors' mohmdelsayed/upgd, core/run/rl (adaupgd.py for the update,
+with Adam, and ppo_continuous_action_upgd.py for the defaults), the gate has the factor 2, as in the
+README, and gradients are clipped before utilities see them. Their supervised experiments
+(core/optim) have no factor. Ours: the update is that of the algorithm's own optimizer, without
+their weight decay of 0.001; and where no utility is above zero, nothing is protected.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class UPGD:
             scale = largest.view(shape)
             # No utility is above zero before the first gradient: then nothing is protected.
             relative = torch.where(scale > 0, utility / scale, torch.zeros_like(utility))
-            gate = 1 - torch.sigmoid(relative)
+            gate = 2 * (1 - torch.sigmoid(relative))
             before, weight = state[f"{name} before"], weights[name]
             step = weight - before - rates.to(weight.dtype).view(shape) * noise[name]
             weight.copy_(before + gate * step)
