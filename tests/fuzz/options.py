@@ -141,7 +141,7 @@ def bases() -> list[Base]:
         Base(("play", "finished", "--output", "film.gif"), (1,), ("play",)),
         Base(("analyze", "finished", "--samples", "8"), (1,), ("analyze",)),
         Base(("card", "finished", "-o", "card", "--episodes", "2"), (1,), ("card",)),
-        Base(("relearn", "finished", "--observations", "16"), (1,), ("relearn",)),
+        Base(("relearn", "finished", "--batch-size", "8"), (1,), ("relearn",)),
         Base(("envs",), (), ("envs",)),
         Base(("algos",), (), ("algos",)),
         Base(("assets",), (), ("assets",)),
