@@ -3,8 +3,8 @@
 #   docker build -t hadamard .
 #   docker build -t hadamard:gpu --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
 #
-#   docker run --rm -v "$PWD/runs:/work/runs" hadamard train pqn --env minatar/breakout
-#   docker run --rm --gpus all -v "$PWD/runs:/work/runs" hadamard:gpu train pqn --env minatar/breakout
+#   docker run --rm -v "$PWD/runs:/data/runs" hadamard train pqn --env minatar/breakout
+#   docker run --rm --gpus all -v "$PWD/runs:/data/runs" hadamard:gpu train pqn --env minatar/breakout
 #
 # The GPU variant needs NVIDIA's container toolkit on the host; CUDA comes with torch. Without
 # Docker, python .ci/run_dockerfile.py runs the same commands in a fresh virtual environment.
@@ -23,9 +23,9 @@ COPY src src
 RUN pip install --no-cache-dir ".[$EXTRAS]"
 RUN hadamard --version && hadamard envs minatar && python -c "from hadamard import HadamardLinear, diagnose"
 
-# Runs are written to /work/runs, by a user who is not root.
-RUN useradd --create-home trainer && mkdir -p /work/runs && chown trainer /work /work/runs
+# Runs are written to /data/runs, by a user who is not root.
+RUN useradd --create-home trainer && mkdir -p /data/runs && chown trainer /data /data/runs
 USER trainer
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["hadamard"]
 CMD ["--help"]
