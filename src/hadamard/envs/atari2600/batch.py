@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hadamard.envs.atari2600 import emulators, roms
+from hadamard.envs.atari2600 import emulators, nvrtc, roms
 from hadamard.envs.atari2600.emulators import OUTCOME, CGame, Settings
 from hadamard.envs.atari2600.games import TABLE
 from hadamard.envs.atari2600.source import LAUNCH, Launch, host_library, launch_of
@@ -25,8 +26,6 @@ from hadamard.envs.atari2600.source import LAUNCH, Launch, host_library, launch_
 FRAMES = 4
 SIDE = emulators.SIDE
 SCREEN = emulators.HEIGHT * emulators.WIDTH
-MAX_GAMES = 256
-"""Different games in a batch: an environment's game is a byte."""
 MAX_STEPS, MAX_FRAMES = 27_000, 108_000
 """Chosen actions, or frames of the emulator, after which a game is truncated."""
 _SIZES = 5
@@ -69,7 +68,7 @@ class Player:
         self._call("decode", blocks, _DECODERS, [rom, ctypes.c_uint32(len(rom)), program])
         return program
 
-    def boot(self, game: CGame) -> Tensor:
+    def boot(self, rom: str, game: CGame) -> Tensor:
         """Return a game as it is just switched on, with each value of the timer."""
 
         def empty(*shape: int) -> Tensor:
@@ -79,14 +78,15 @@ class Player:
         screens = empty(TIMER_VALUES, 2, SCREEN)
         recordings = empty(TIMER_VALUES, self.recording_bytes)
         record = torch.frombuffer(bytearray(game), dtype=torch.uint8).to(self.device)
-        arguments = [record, ctypes.c_int32(1), booted, screens, recordings]
-        self.play("boot", TIMER_VALUES, arguments)
+        arguments = [record, booted, screens, recordings]
+        self.play("boot", rom, TIMER_VALUES, arguments, LAUNCH)
         return booted
 
-    def play(self, name: str, count: int, arguments: Sequence[Any]) -> None:
-        """Call a function of so many environments."""
-        layout = launch_of(count)
-        self._call(name, layout.blocks(count), layout.block, arguments, layout)
+    def play(
+        self, name: str, rom: str, count: int, arguments: Sequence[Any], layout: Launch
+    ) -> None:
+        """Call a function of so many environments of one game."""
+        self._call(name, layout.blocks(count), layout.block, arguments, layout, rom)
 
     def _call(
         self,
@@ -95,6 +95,7 @@ class Player:
         threads: int,
         arguments: Sequence[Any],
         layout: Launch = LAUNCH,
+        rom: str | None = None,
     ) -> None:
         """Call a function; tensors stand for where they are."""
         values = [
@@ -102,10 +103,8 @@ class Player:
             for argument in arguments
         ]
         if self.device.type == "cuda":
-            from hadamard.envs.atari2600.nvrtc import kernels
-
             with torch.cuda.device(self.device):
-                kernels(self.device, layout).launch(
+                nvrtc.kernels(self.device, layout, rom).launch(
                     f"atari2600_{name}", blocks, threads, values, layout.shared_bytes
                 )
         else:
@@ -130,7 +129,7 @@ class Cartridge:
         game.timers, game.timer_count = timers.data_ptr(), len(timers)
         self.record = game
         if keeps_boots and not entry.boots_anew:
-            booted = player.boot(game)
+            booted = player.boot(name, game)
             self._kept.append(booted)
             game.booted = booted.data_ptr()
         if device.type == "cuda":  # other streams use it, too
@@ -164,6 +163,33 @@ class Outcome(NamedTuple):
     length: Tensor
 
 
+class _Group:
+    """The environments of a batch that play one game."""
+
+    def __init__(self, device: torch.device, rom: str, names: Sequence[str]) -> None:
+        self.rom = rom
+        members = [place for place, name in enumerate(names) if name == rom]
+        self.count = len(members)
+        cartridge_in = cartridge(device, rom)
+        record = torch.frombuffer(bytearray(cartridge_in.record), dtype=torch.uint8).to(device)
+        numbers = torch.tensor(members, dtype=torch.int32, device=device)
+        self.arguments = [numbers, ctypes.c_int32(self.count), record]
+        alone = self.count == len(names) or device.type != "cuda"
+        self._stream = None if alone else torch.cuda.Stream(device)
+
+    def beside_others(self) -> AbstractContextManager[Any]:
+        """Return a context whose work runs after what is queued now, beside the other games."""
+        if self._stream is None:
+            return nullcontext()
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        return torch.cuda.stream(self._stream)
+
+    def join(self) -> None:
+        """Let what is queued from now on wait for it."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
 class Batch:
     """Environments that step together.
 
@@ -177,19 +203,18 @@ class Batch:
         settings: Settings,
         device: torch.device,
         state: Mapping[str, Tensor] | None = None,
+        layout: Launch | None = None,
     ) -> None:
         """Make environments that play the games of these names, one for each."""
         self.count, self.settings, self.device = len(names), settings, device
-        self.player = player_on(device)
+        self.player, self._layout = player_on(device), layout or launch_of(len(names))
         different = list(dict.fromkeys(names))
-        assert len(different) <= MAX_GAMES
-        self._cartridges = [cartridge(device, name) for name in different]
-        packed = b"".join(bytes(game.record) for game in self._cartridges)
-        self._games = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(device)
+        if device.type == "cuda":
+            nvrtc.prepare(device, different, LAUNCH)  # which switches games on
+            nvrtc.prepare(device, different, self._layout)
+        self._groups = [_Group(device, name, names) for name in different]
         self._ram = torch.from_numpy(emulators.power_on_values()[0].copy()).to(device)
         self._gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
-        places = [different.index(name) for name in names]
-        self._game_of = torch.tensor(places, dtype=torch.uint8, device=device)
 
         def empty(*shape: int) -> Tensor:
             return torch.zeros(self.count, *shape, dtype=torch.uint8, device=device)
@@ -222,9 +247,7 @@ class Batch:
             for name in ("consoles", "recordings")
         )
         sound = torch.zeros(self.count, dtype=torch.uint8, device=self.device)
-        count = ctypes.c_int32(self.count)
-        arguments = [consoles, count, self._games, self._game_of, recordings, sound]
-        self.player.play("check", self.count, arguments)
+        self._play("check", [consoles], [recordings, sound])
         unsound: list[int] = (sound == 0).nonzero().flatten().tolist()
         return unsound
 
@@ -238,24 +261,18 @@ class Batch:
         self._call("step", [self._actions, self._outcomes])
 
     def _call(self, name: str, arguments: Sequence[Any]) -> None:
-        state = self.state
-        self.player.play(
-            name,
-            self.count,
-            [
-                state["consoles"],
-                ctypes.c_int32(self.count),
-                self._games,
-                self._game_of,
-                self.settings,
-                *arguments,
-                state["screens"],
-                state["recordings"],
-                self._gray,
-                self.frames,
-                self.ended,
-            ],
-        )
+        state, pictures = self.state, [self._gray, self.frames, self.ended]
+        film = [state["screens"], state["recordings"]]
+        self._play(name, [state["consoles"]], [self.settings, *arguments, *film, *pictures])
+
+    def _play(self, name: str, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """Call a function of every game's environments; games play side by side."""
+        for group in self._groups:
+            with group.beside_others():
+                arguments = [*before, *group.arguments, *after]
+                self.player.play(name, group.rom, group.count, arguments, self._layout)
+        for group in self._groups:
+            group.join()
 
     def outcome(self) -> Outcome:
         """Return what the last step led to."""

@@ -37,7 +37,6 @@ struct Processor {
   u32 negative;   // the flag is bit 7
   u32 nonzero;    // the zero flag is set when this is 0
   u32 carry, overflow, decimal, interrupt;  // 0 or 1
-  u32 bus;        // the last byte on the data bus
 };
 
 struct Riot {

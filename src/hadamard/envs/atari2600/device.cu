@@ -35,18 +35,24 @@ EVERYWHERE Memory memory_of(i32 env, u8 *screens, Recording *recordings, const u
           observations + (u64)env * OBSERVATION, ended + (u64)env * OBSERVATION};
 }
 
-// `games`: one for each environment, by `game_of`, so that a batch may mix cartridges.
+// A launch plays the environments of one game: `members` are their numbers in the batch, `game` is the
+// one whose program was translated for this module.
+EVERYWHERE i32 member_of(const i32 *members, i32 count) {
+  i32 slot = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
+  return slot < count ? members[slot] : -1;
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-atari2600_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+atari2600_step(Environment *envs, const i32 *members, i32 count, const Game *game,
                const Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
                Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
   __shared__ Seat seats[ENVIRONMENTS];
-  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
-  if (i >= count) return;
+  i32 i = member_of(members, count);
+  if (i < 0) return;
   Lanes lanes = lanes_of(threadIdx.x);
   Seat &seat = seats[threadIdx.x / LANES];
   copy_words(lanes, seat.env, envs[i]);
-  step({lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+  step({lanes, seat.env, seat.outcome, *game, settings,
         memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
   copy_words(lanes, envs[i], seat.env);
   copy_words(lanes, outcomes[i], seat.outcome);
@@ -54,35 +60,35 @@ atari2600_step(Environment *envs, i32 count, const Game *games, const u8 *game_o
 
 // Drop the running games and begin others.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-atari2600_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+atari2600_reset(Environment *envs, const i32 *members, i32 count, const Game *game,
                 const Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
                 u8 *observations, u8 *ended) {
   __shared__ Seat seats[ENVIRONMENTS];
-  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
-  if (i >= count) return;
+  i32 i = member_of(members, count);
+  if (i < 0) return;
   Lanes lanes = lanes_of(threadIdx.x);
   Seat &seat = seats[threadIdx.x / LANES];
   copy_words(lanes, seat.env, envs[i]);
-  reset({lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+  reset({lanes, seat.env, seat.outcome, *game, settings,
          memory_of(i, screens, recordings, gray, observations, ended)});
   copy_words(lanes, envs[i], seat.env);
 }
 
 // Insert the cartridges and begin games.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+atari2600_begin(Environment *envs, const i32 *members, i32 count, const Game *game,
                 const Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
                 Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
   __shared__ Seat seats[ENVIRONMENTS];
-  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
-  if (i >= count) return;
+  i32 i = member_of(members, count);
+  if (i < 0) return;
   Lanes lanes = lanes_of(threadIdx.x);
   Seat &seat = seats[threadIdx.x / LANES];
   lanes.once([&] {
     seat.env = Environment();
     seat.env.seed = seeds[i];
   });
-  Play play = {lanes, seat.env, seat.outcome, games[game_of[i]], settings,
+  Play play = {lanes, seat.env, seat.outcome, *game, settings,
                memory_of(i, screens, recordings, gray, observations, ended)};
   insert(play, ram);
   reset(play);
@@ -91,22 +97,22 @@ atari2600_begin(Environment *envs, i32 count, const Game *games, const u8 *game_
 
 // Whether saved environments can be played.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-atari2600_check(const Environment *envs, i32 count, const Game *games, const u8 *game_of,
+atari2600_check(const Environment *envs, const i32 *members, i32 count, const Game *game,
                 const Recording *recordings, u8 *sound) {
-  i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
-  if (i >= count || threadIdx.x % LANES) return;
-  sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, games[game_of[i]]);
+  i32 i = member_of(members, count);
+  if (i < 0 || threadIdx.x % LANES) return;
+  sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, *game);
 }
 
-// Games just switched on: one for each game and value of the timer. `booted` has room for
-// TIMER_VALUES of each game, `recordings` and `screens` for as many environments.
+// Games just switched on: one for each value of the timer. `booted`, `recordings` and `screens`
+// have room for TIMER_VALUES.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-atari2600_boot(const Game *games, i32 count, Booted *booted, u8 *screens, Recording *recordings) {
+atari2600_boot(const Game *game, Booted *booted, u8 *screens, Recording *recordings) {
   __shared__ Console consoles[ENVIRONMENTS];
   i32 i = (i32)(blockIdx.x * ENVIRONMENTS + threadIdx.x / LANES);
-  if (i >= count * TIMER_VALUES) return;
-  make_booted(lanes_of(threadIdx.x), consoles[threadIdx.x / LANES], games[i / TIMER_VALUES],
-              LEAST_TIMER + i % TIMER_VALUES, ((Screens *)screens)[i], recordings + i * RECORDINGS,
+  if (i >= TIMER_VALUES) return;
+  make_booted(lanes_of(threadIdx.x), consoles[threadIdx.x / LANES], *game,
+              LEAST_TIMER + i, ((Screens *)screens)[i], recordings + i * RECORDINGS,
               booted[i]);
 }
 

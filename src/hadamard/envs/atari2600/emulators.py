@@ -21,7 +21,6 @@ _SEED = 4753849
 """ALE's console draws from std::mt19937 with this seed, whatever its random_seed."""
 _PRESSED = {"": 0, "UP": 1, "DOWN": 2, "LEFT": 4, "RIGHT": 8, "FIRE": 16, "RESET": 32, "SELECT": 64}
 _CARTRIDGES = ("CART_2K", "CART_4K", "CART_F8", "CART_F6", "CART_E0", "CART_FE")
-_BY_SIZE = {2048: "CART_2K", 4096: "CART_4K", 8192: "CART_F8", 16384: "CART_F6"}
 _CONTROLLERS = ("JOYSTICK_LEFT", "JOYSTICK_RIGHT", "PADDLE_0", "PADDLE_1")
 _MAX_ACTIONS, _BOOT_ENTRIES = 18, 12
 
@@ -114,7 +113,7 @@ def c_game(game: Game, rom_bytes: int, actions: Sequence[int]) -> CGame:
     """
     filled = CGame(
         number=TABLE.index(game),
-        cartridge=_CARTRIDGES.index(game.cartridge or _BY_SIZE[rom_bytes]),
+        cartridge=_CARTRIDGES.index(game.cartridge_of(rom_bytes)),
         controller=_CONTROLLERS.index(game.controller),
         first_line=game.first_line,
         has_comb=game.comb,
@@ -129,12 +128,14 @@ def c_game(game: Game, rom_bytes: int, actions: Sequence[int]) -> CGame:
 
 
 class Emulators:
-    """A batch of one game on the host."""
+    """A batch of one game on the host; ``translated`` or played by the interpreter alone."""
 
-    def __init__(self, rom: str, seeds: Sequence[int], actions: Sequence[int]) -> None:
+    def __init__(
+        self, rom: str, seeds: Sequence[int], actions: Sequence[int], *, translated: bool = False
+    ) -> None:
         from ale_py import roms
 
-        self.library = host_library()
+        self.library = host_library(rom if translated else None)
         path = roms.get_rom_path(rom)
         if path is None:
             raise ValueError(f"this ale-py has no ROM called {rom!r}: install ale-py>=0.12")

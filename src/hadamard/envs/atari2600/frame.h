@@ -1,7 +1,7 @@
 // The frame loop: what is pressed, how a frame begins and ends, and how a game is switched on.
 #pragma once
 #include "beam.h"
-#include "processor.h"
+#include "run.h"
 
 namespace atari2600 {
 

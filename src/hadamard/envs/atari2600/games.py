@@ -28,6 +28,8 @@ RESET: Boot = (*WAIT, press("RESET", 8))
 RESET_LONGER: Boot = (*WAIT, press("RESET", 12))
 """ALE presses RESET again in games with several modes."""
 
+_BY_SIZE = {2048: "CART_2K", 4096: "CART_4K", 8192: "CART_F8", 16384: "CART_F6"}
+
 
 @dataclass(frozen=True)
 class Game:
@@ -54,6 +56,10 @@ class Game:
     """The line of the frame that is the screen's first."""
     comb: bool = True
     """Whether HMOVE blanks the start of a line (a fact about how ALE shows this ROM)."""
+
+    def cartridge_of(self, rom_bytes: int) -> str:
+        """Return the kind of cartridge, for a ROM of so many bytes."""
+        return self.cartridge or _BY_SIZE[rom_bytes]
 
 
 def _after(boot: Boot, *actions: Press) -> Boot:

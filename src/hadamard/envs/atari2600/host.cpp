@@ -89,43 +89,48 @@ void atari2600_batch_sizes(u32 *sizes) {
   sizes[3] = sizeof(Recording) * RECORDINGS;
   sizes[4] = sizeof(Booted) * TIMER_VALUES;
 }
-void atari2600_batch_boot(const Game *games, i32 count, Booted *booted, u8 *screens,
-                          Recording *recordings) {
-  for (i32 i = 0; i < count * TIMER_VALUES; i++)
-    atari2600_boot(games + i / TIMER_VALUES, LEAST_TIMER + i % TIMER_VALUES,
-                   booted + i / TIMER_VALUES * TIMER_VALUES, screens, recordings);
+void atari2600_batch_boot(const Game *game, Booted *booted, u8 *screens, Recording *recordings) {
+  for (i32 i = 0; i < TIMER_VALUES; i++)
+    atari2600_boot(game, LEAST_TIMER + i, booted, screens, recordings);
 }
 void atari2600_batch_decode(const u8 *rom, u32 bytes, u64 *program) {
   atari2600_decode(rom, bytes, program);
 }
-void atari2600_batch_reset(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+void atari2600_batch_reset(Environment *envs, const i32 *members, i32 count, const Game *game,
                            Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
                            u8 *observations, u8 *ended) {
-  for (i32 i = 0; i < count; i++) {
+  for (i32 slot = 0; slot < count; slot++) {
+    i32 i = members[slot];
     Outcome unused = Outcome();
-    reset({{0, 1}, envs[i], unused, games[game_of[i]], settings,
+    reset({{0, 1}, envs[i], unused, *game, settings,
            memory_of(i, screens, recordings, gray, observations, ended)});
   }
 }
-void atari2600_batch_begin(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+void atari2600_batch_begin(Environment *envs, const i32 *members, i32 count, const Game *game,
                            Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
                            Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
-  for (i32 i = 0; i < count; i++)
-    atari2600_insert(envs + i, 1, games + game_of[i], ram, seeds + i,
-                     screens + (u64)i * 2 * SCREEN, recordings + (u64)i * RECORDINGS);
-  atari2600_batch_reset(envs, count, games, game_of, settings, screens, recordings, gray,
+  for (i32 slot = 0; slot < count; slot++) {
+    i32 i = members[slot];
+    atari2600_insert(envs + i, 1, game, ram, seeds + i, screens + (u64)i * 2 * SCREEN,
+                     recordings + (u64)i * RECORDINGS);
+  }
+  atari2600_batch_reset(envs, members, count, game, settings, screens, recordings, gray,
                         observations, ended);
 }
-void atari2600_batch_step(Environment *envs, i32 count, const Game *games, const u8 *game_of,
+void atari2600_batch_step(Environment *envs, const i32 *members, i32 count, const Game *game,
                           Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
                           Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
-  for (i32 i = 0; i < count; i++)
-    step({{0, 1}, envs[i], outcomes[i], games[game_of[i]], settings,
+  for (i32 slot = 0; slot < count; slot++) {
+    i32 i = members[slot];
+    step({{0, 1}, envs[i], outcomes[i], *game, settings,
           memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
+  }
 }
-void atari2600_batch_check(const Environment *envs, i32 count, const Game *games,
-                           const u8 *game_of, const Recording *recordings, u8 *sound) {
-  for (i32 i = 0; i < count; i++)
-    sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, games[game_of[i]]);
+void atari2600_batch_check(const Environment *envs, const i32 *members, i32 count,
+                           const Game *game, const Recording *recordings, u8 *sound) {
+  for (i32 slot = 0; slot < count; slot++) {
+    i32 i = members[slot];
+    sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, *game);
+  }
 }
 }

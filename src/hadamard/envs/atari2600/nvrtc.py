@@ -12,8 +12,12 @@ import functools
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,9 +32,9 @@ class NoGpuEmulators(RuntimeError):
     """The emulators cannot play on this GPU; the message says why."""
 
 
-def joined_source() -> str:
+def joined_source(rom: str | None = None) -> str:
     """Return the source of the kernels as one text without includes of its own."""
-    files = sources()
+    files = sources(rom)
     included: set[str] = set()
 
     def text(name: str) -> str:
@@ -63,12 +67,37 @@ def _checked(result: Sequence[Any], action: str, describe: Any = str) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def compiled(architecture: int, launch: Launch = LAUNCH) -> bytes:
-    """Return the kernels in the form of a GPU's architecture, such as 90; from the cache if there.
+@dataclass(frozen=True)
+class Build:
+    """What is compiled, and where the result is kept."""
 
-    This needs no GPU.
+    source: str
+    options: tuple[str, ...]
+    path: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return self.path.is_file()
+
+    def code(self) -> bytes:
+        """Return the kernels; compile them unless that was done before."""
+        if self.done:
+            return self.path.read_bytes()
+        code = _compile(_bindings()[0], self.source, self.options)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:
+            file.write(code)
+        os.replace(file.name, self.path)  # other processes may compile at the same time
+        return code
+
+
+def build(architecture: int, launch: Launch = LAUNCH, rom: str | None = None) -> Build:
+    """Describe the kernels in the form of a GPU's architecture, such as 90.
+
+    With a ROM's name they play that game only, by its translated program. This needs no GPU.
     """
-    source = joined_source()
+    source = joined_source(rom)
     options = *OPTIONS, *launch.definitions, f"--gpu-architecture=sm_{architecture}"
     nvrtc, _ = _bindings()
     try:
@@ -89,14 +118,22 @@ def compiled(architecture: int, launch: Launch = LAUNCH) -> bytes:
         )
     key = repr((source, options, version)).encode()
     path = cache_folder() / f"{hashlib.sha256(key).hexdigest()[:24]}.cubin"
-    if path.is_file():
-        return path.read_bytes()
-    code = _compile(nvrtc, source, options)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(code)
-    os.replace(file.name, path)  # other processes may compile at the same time
-    return code
+    return Build(source, options, path)
+
+
+def compile_all(builds: Sequence[Build]) -> None:
+    """Compile those that are not there yet, side by side: a game takes up to a minute or two."""
+    missing = list({build.path: build for build in builds if not build.done}.values())
+    if not missing:
+        return
+    games = "one game" if len(missing) == 1 else f"{len(missing)} games"
+    print(
+        f"Compiling {games} for this GPU; they are kept in {cache_folder()}",
+        file=sys.stderr,
+        flush=True,
+    )
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        list(pool.map(Build.code, missing))
 
 
 def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
@@ -118,9 +155,9 @@ def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
 class Kernels:
     """The kernels on one GPU."""
 
-    def __init__(self, device: torch.device, layout: Launch) -> None:
+    def __init__(self, device: torch.device, layout: Launch, rom: str | None) -> None:
         major, minor = torch.cuda.get_device_capability(device)
-        code = compiled(10 * major + minor, layout)
+        code = build(10 * major + minor, layout, rom).code()
         _, self._driver = _bindings()
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # PyTorch's context is the current one
@@ -170,7 +207,13 @@ def check_gpu(device: torch.device) -> None:
     kernels(device)
 
 
+def prepare(device: torch.device, names: Sequence[str], layout: Launch) -> None:
+    """Compile what plays these games."""
+    major, minor = torch.cuda.get_device_capability(device)
+    compile_all([build(10 * major + minor, layout, name) for name in names])
+
+
 @functools.cache
-def kernels(device: torch.device, layout: Launch = LAUNCH) -> Kernels:
+def kernels(device: torch.device, layout: Launch = LAUNCH, rom: str | None = None) -> Kernels:
     """Return the kernels on a GPU, compiled and loaded once in a process."""
-    return Kernels(device, layout)
+    return Kernels(device, layout, rom)

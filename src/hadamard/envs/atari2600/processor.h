@@ -109,50 +109,60 @@ OUTLINED u32 read_pointer_slowly(const Console &console, u32 cycle, u32 bus, u32
   }
   return pointer;
 }
-EVERYWHERE u32 read_pointer(const Machine &m, u32 address) {
+EVERYWHERE u32 read_pointer(const Machine &m, u32 bus, u32 address) {
   if (USUALLY(address - 0x80 < 0x7f))
     return m.console.ram[address & 127] | (u32)m.console.ram[(address & 127) + 1] << 8;
-  return read_pointer_slowly(m.console, m.cpu.cycle, m.cpu.bus, address);
+  return read_pointer_slowly(m.console, m.cpu.cycle, bus, address);
 }
 
 // The part of a write to the TIA that the processor notices: the frame's end, the paddles, WSYNC.
 enum { LAST_LINE = 290, SHORTEST_SYNC = CYCLES_PER_LINE };
 
-EVERYWHERE void end_frame(Machine &m) {
-  Frame &frame = m.console.frame;
-  reach(frame, m.console.tia, m.recording, frame_clock(m));
+// What a write changes of the processor: WSYNC stops it until the line ends.
+struct Timing {
+  u32 cycle;
+  bool stopped;  // the frame has ended
+};
+
+EVERYWHERE void end_frame(Console &console, Recording &recording, u32 elapsed, Timing &timing) {
+  Frame &frame = console.frame;
+  reach(frame, console.tia, recording, (i32)(CLOCKS_PER_CYCLE * elapsed));
   frame.done = 1;
   frame.unfinished = 0;
-  m.stopped = true;
+  timing.stopped = true;
 }
 
-EVERYWHERE void write_timing(Machine &m, u32 reg, u8 value) {
-  Frame &frame = m.console.frame;
-  Controls &controls = m.console.controls;
-  u32 cycle = m.cpu.cycle, elapsed = cycle - m.first_cycle;
-  if (RARELY(elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE)) end_frame(m);
+EVERYWHERE Timing write_timing(Console &console, Recording &recording, u32 cycle, u32 reg, u8 value) {
+  Frame &frame = console.frame;
+  Controls &controls = console.controls;
+  Timing timing = {cycle, false};
+  u32 elapsed = cycle - frame.first_cycle;
+  if (RARELY(elapsed >= (LAST_LINE + 1) * CYCLES_PER_LINE)) end_frame(console, recording, elapsed, timing);
   if (reg == WSYNC) {
     u32 phase = elapsed % CYCLES_PER_LINE;
-    if (phase) m.cpu.cycle += CYCLES_PER_LINE - phase;
+    if (phase) timing.cycle += CYCLES_PER_LINE - phase;
   } else if (reg == VSYNC) {
     if (value & 2) {
       frame.sync_end = cycle + SHORTEST_SYNC;
     } else if (frame.sync_end && (i32)(cycle - frame.sync_end) >= 0) {
       frame.sync_end = 0;
-      end_frame(m);
+      end_frame(console, recording, elapsed, timing);
     }
   } else if (reg == VBLANK) {
     if (controls.discharging && !(value & 0x80))
       controls.discharge_cycle = cycle;  // the paddles' capacitors charge from here
     controls.discharging = value >> 7;
   }
+  return timing;
 }
 
 EVERYWHERE void write(Machine &m, u32 address, u8 value) {
   if (is_tia(address)) {
     u32 reg = address & 0x3f;
     write_recorded(m.console, m.game, m.recording, reg, value, frame_clock(m));
-    write_timing(m, reg, value);
+    Timing timing = write_timing(m.console, m.recording, m.cpu.cycle, reg, value);
+    m.cpu.cycle = timing.cycle;
+    m.stopped = timing.stopped || m.stopped;
   } else if (is_cartridge(address)) {
     touch_cartridge(m, address);
   } else if (is_riot(address)) {
@@ -407,7 +417,7 @@ EVERYWHERE u32 find_address(Machine &m, u32 control, u32 operand, u32 &bus, u32 
   u32 crossed = (operand & 0xff) + index;
   if (RARELY(control & INDIRECT)) {  // without IN_ZERO_PAGE, the index counts after the pointer
     u32 pointer = control & IN_ZERO_PAGE ? address : operand;
-    u32 target = read_pointer(m, pointer);
+    u32 target = read_pointer(m, bus, pointer);
     if (control & IN_ZERO_PAGE) index = 0;
     bus = target >> 8;
     address = (target + index) & 0xffff;
@@ -428,7 +438,7 @@ EVERYWHERE u32 stack_address(Machine &m, u32 operation, u32 &bus) {
 
 // The TIA or the RIOT is read, at the end of an instruction that began at `start`. Returns false if
 // collisions are asked for that are not latched yet.
-EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &value) {
+EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 bus, u32 &value) {
   Frame &frame = m.console.frame;
   if (!is_tia(address)) {
     if (is_riot(address) && address & 4) skip_waiting(m, word, address, start);
@@ -440,7 +450,7 @@ EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &val
     reach(frame, m.console.tia, m.recording, frame_clock(m));
     if (has_pending_collisions(frame, m.game)) return false;
   }
-  value = read_tia(m.console, m.cpu.cycle, m.cpu.bus, address);
+  value = read_tia(m.console, m.cpu.cycle, bus, address);
   return true;
 }
 
@@ -448,7 +458,7 @@ EVERYWHERE bool read_chip(Machine &m, u64 word, u32 start, u32 address, u32 &val
 EVERYWHERE void step_processor(Machine &m) {
   Processor &cpu = m.cpu;
   const u64 word = fetch(m);
-  const u32 pc = cpu.pc, registers = cpu.registers, bus_before = cpu.bus;
+  const u32 pc = cpu.pc, registers = cpu.registers;
   const u32 control = control_of(word), length = length_of(control), operation = operation_of(word);
   u32 operand = operand_of(word), cycles = cycles_of(control), address = operand;
   u32 bus = (operand >> (length == 3 ? 8 : 0)) & 0xff;
@@ -458,7 +468,6 @@ EVERYWHERE void step_processor(Machine &m) {
   if (control & OTHER) {
     if (USUALLY(operation >= BPL)) {
       cpu.cycle += cycles;
-      cpu.bus = bus;
       branch(cpu, operation, operand);
       return;
     }
@@ -473,45 +482,25 @@ EVERYWHERE void step_processor(Machine &m) {
 
   operand &= 0xff;
   if (control & READS) {
-    cpu.bus = bus;
     if (USUALLY(is_ram(address))) {
       operand = m.console.ram[address & 127];
     } else if (USUALLY(is_cartridge(address))) {
       operand = read_cartridge(m, address);
-    } else if (!read_chip(m, word, pc, address, operand)) {
+    } else if (!read_chip(m, word, pc, address, bus, operand)) {
       m.console.frame.waiting = 1;
       m.stopped = true;
       cpu.pc = pc;
       cpu.registers = registers;
-      cpu.bus = bus_before;
       cpu.cycle -= cycles;
       m.instructions++;
       return;
     }
-    bus = operand;
   }
   u32 value = RARELY(control & OTHER) ? execute_other(m, operation, address, operand)
                               : execute_formula(cpu, word, operand);
   if (control & WRITES) {
-    bus = value;
     write(m, address, (u8)value);
   }
-  cpu.bus = bus;
-}
-
-// Run until the frame ends, ALE stops or collisions are needed.
-EVERYWHERE void run_processor(Console &console, const Game &game, Recording &recording) {
-  IS_SHARED(&console);
-  Frame &frame = console.frame;
-  Machine m = {console.cpu, 0, NOT_FETCHED, game.program, game.rom, game.cartridge,
-               window_of_bank(game.cartridge), bank_start(console.cpu.slices), frame.first_cycle, frame.instructions, false,
-               console, game, recording};
-  frame.waiting = 0;
-  while (m.instructions > 0 && !m.stopped) step_processor(m);
-  console.cpu = m.cpu;
-  frame.instructions = m.instructions;
-  if (!m.stopped) stop_within_frame(console, recording);
-  end_recording(frame, recording);
 }
 
 }  // namespace atari2600

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from pathlib import Path
+
+JUMPS = Path(__file__).parent / "computed_jumps.json"
 
 CHECKSUMS = {
     "alien": "9cd556c7d7f55aeb78fc5add45d74ce889c6e22cba6bb535ef1e8bd6b6c764c1",
@@ -101,3 +104,13 @@ def minimal_actions(rom: str) -> tuple[int, ...]:
     assert path is not None  # ``read`` has found it
     emulator.loadROM(path)
     return tuple(int(action.value) for action in emulator.getMinimalActionSet())
+
+
+@functools.cache
+def computed_jumps(rom: str) -> tuple[int, ...]:
+    """Return the places of a ROM that a game reaches by computed jumps alone, as found in play.
+
+    They only make the translation faster: what is not known is left to the interpreter.
+    """
+    places = json.loads(JUMPS.read_text()).get(rom, "")
+    return tuple(int(place, 16) for place in places.split())

@@ -11,7 +11,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadamard.envs.atari2600 import roms
 from hadamard.envs.atari2600.games import TABLE, Game
+from hadamard.envs.atari2600.translate import NOT_TRANSLATED, translation
 
 FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
@@ -96,15 +98,27 @@ def _reading(number: int, game: Game) -> str:
     )
 
 
-def sources() -> dict[str, str]:
-    """Return every file of the source by its name."""
+def sources(rom: str | None = None) -> dict[str, str]:
+    """Return every file of the source by its name.
+
+    With the name of a ROM its program is translated. Otherwise the interpreter plays any game.
+    """
     files = sorted(path for path in FOLDER.iterdir() if path.suffix in {".h", ".cpp", ".cu"})
-    return {**{path.name: path.read_text() for path in files}, "table.h": table_header()}
+    made = {"table.h": table_header(), "translated.h": _translated(rom)}
+    return {**{path.name: path.read_text() for path in files}, **made}
 
 
-def write_sources(folder: Path) -> None:
+def _translated(rom: str | None) -> str:
+    if rom is None:
+        return NOT_TRANSLATED
+    content = roms.read(rom)
+    game = next(game for game in TABLE if game.rom == rom)
+    return translation(content, game.cartridge_of(len(content)), roms.computed_jumps(rom))
+
+
+def write_sources(folder: Path, rom: str | None = None) -> None:
     """Write the whole source into a folder."""
-    for name, text in sources().items():
+    for name, text in sources(rom).items():
         (folder / name).write_text(text)
 
 
@@ -114,18 +128,18 @@ def cache_folder() -> Path:
     return Path(root) / "hadamard" / "atari2600"
 
 
-def host_library() -> ctypes.CDLL:
+def host_library(rom: str | None = None) -> ctypes.CDLL:
     """Compile the source with g++, unless that was done before, and load it."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise RuntimeError("the Atari 2600 source needs g++ on this machine, which has none")
-    text = "".join(sources().values()) + " ".join(FLAGS)
+    text = "".join(sources(rom).values()) + " ".join(FLAGS)
     library = cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
     if not library.is_file():
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as name:
             folder = Path(name)
-            write_sources(folder)
+            write_sources(folder, rom)
             command = [compiler, *FLAGS, str(folder / "host.cpp"), "-o", str(folder / "built.so")]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
