@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
-from hadamard.experiments.bench import Bench, Timing, measure, table
+from hadamard.experiments.bench import Bench, Timing, measure, table, variant_training
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("minatar")
@@ -17,6 +20,13 @@ def test_the_benchmark_measures_every_part() -> None:
         assert all(timing.parts[part] > 0 for part in ("acting", "stepping", "learning"))
         assert sum(timing.parts.values()) <= timing.seconds
         assert diagnosis > 0
+
+
+def test_runs_that_keep_checkpoints_are_measured_without(tmp_path: Path) -> None:
+    kept = {"train.checkpoint_every": 64, "train.keep_every": 128}
+    run = tmp_path / "run"
+    with closing(variant_training("ppo", "probe/both", "ReLU", "cpu", run, kept)) as training:
+        assert training.measure(0.01).steps > 0
 
 
 def test_the_table_shows_rates_and_shares() -> None:

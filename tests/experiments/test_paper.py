@@ -302,6 +302,9 @@ def test_a_share_at_the_papers_scale_shortens_all_intervals() -> None:
             assert after[field] == before[field] // 5, field
     (shortest,) = paper.jobs("fig-kde", "paper", "runs", seeds=1, share=0.001)
     assert shortest.spec.train.health_every == shortest.spec.train.health_samples
+    # Kept checkpoints stay at the same places of the budget.
+    (kept, *_) = paper.jobs("remedies", "paper", "runs", seeds=1, share=0.2)
+    assert kept.spec.train.keep_every * 5 == 2 * kept.spec.train.steps
     # Disabled intervals stay disabled.
     (job, *_) = paper.jobs("fig-ppo", "paper", "runs", seeds=1, share=0.1)
     assert job.spec.train.eval_every == 0

@@ -96,6 +96,7 @@ class TimedTraining:
             "train.trackio": None,
             "train.mlflow": None,
             "train.checkpoint_every": 0,
+            "train.keep_every": 0,
             "train.health_every": 0,
             **short_warm_up(algorithm, spec),
         }

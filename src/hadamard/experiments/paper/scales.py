@@ -268,6 +268,7 @@ _IN_STEPS = (
     "train.log_every",
     "train.health_every",
     "train.checkpoint_every",
+    "train.keep_every",
     "train.eval_every",
 )
 """Settings that shrink with the budget; the replay's size and target and ReDo periods do not."""
