@@ -27,7 +27,7 @@ WAYS: list[dict[str, int]] = [
     {},
     {"narrowest": 8},  # tall matrices in narrow columns, held in registers
     {"columns_twice": 16},
-    {"columns_twice": 64},
+    {"columns_twice": 64, "programs": 128},
     {"per_read_twice": 8},
     {"warps_twice": 8, "per_read_twice": 8},
     {"warps_twice": 32},

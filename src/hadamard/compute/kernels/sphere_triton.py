@@ -252,7 +252,9 @@ def _tile(shape: tuple[int, int, int], columns: int, tiling: Tiling) -> Tile:
 
 
 def _rows(most: int, height: int) -> int:
-    return min(max(1, most), triton.next_power_of_2(height))
+    """Return how many rows are read at once: not many more than there are."""
+    fit: int = triton.next_power_of_2(height)
+    return min(max(1, most), fit)
 
 
 def plan(
