@@ -172,7 +172,8 @@ def print_table(
         parts = timings[0].parts.items()
         shares = ", ".join(f"{name} {s / timings[0].seconds:.0%}" for name, s in parts)
         label = f"{case.algorithm} {case.variant}, {runs}"
-        print(f"{label:<26}{rate:>12,.0f}{times:>14}{max(setups[case]):>7.0f}s   {shares}")
+        row = f"{label:<26}{rate:>12,.0f}{times:>14}{max(setups[case]):>7.0f}s   {shares}"
+        print(row, flush=True)
         for worker in workers:
             worker.pipe.send("end")
             worker.process.join()
@@ -181,7 +182,8 @@ def print_table(
             label = f"purejaxql, {case.runs} seeds"
             print(
                 f"{label:<26}{theirs:>12,.0f}{'':>14}{peer_setups[case]:>7.0f}s   "
-                f"the fleet is {rate / theirs:.2f}x"
+                f"the fleet is {rate / theirs:.2f}x",
+                flush=True,
             )
 
 

@@ -42,7 +42,7 @@ from hadamard.health.network import CHOICES
 from hadamard.nets.heads import ActorCritic, QNetwork
 from hadamard.training.health_stream import Earlier, examine, examine_together
 from hadamard.training.start import default_spec, resume_together, train_together
-from timing import in_turns, machine, side_by_side
+from timing import in_turns, machine, print_kernels, seconds_of, side_by_side
 
 NEURONS, SAMPLES = 512, 2048
 
@@ -82,8 +82,13 @@ def one_by_one(
         examine(network, obs, train, seed, 0)
 
 
-def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
-    """Print and return the milliseconds a network takes when diagnosed alone and together."""
+def together(
+    count: int, device: torch.device, *, profiled: bool = False
+) -> dict[str, dict[str, float]]:
+    """Print and return the milliseconds a network takes when diagnosed alone and together.
+
+    The first diagnosis of a process also loads libraries and compiles kernels.
+    """
     minatar = EnvSpec((4, 10, 10), torch.bool, num_actions=3)
     vectors = EnvSpec((8,), torch.float32, num_actions=3)
     cases = {
@@ -104,11 +109,17 @@ def together(count: int, device: torch.device) -> dict[str, dict[str, float]]:
                 examine_together, networks, list(observations), train, seeds, 0
             ),
         }
+        first = 1e3 * seconds_of(calls["together"], 1, device)
         seconds = in_turns(calls, 1, 7, device)
         alone, joint = (1e3 * seconds[key] / count for key in calls)
-        figures[name] = {"alone_ms": alone, "together_ms": joint}
-        print(f"{name:18}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
-              f"{alone / joint:6.1f}x")  # fmt: skip
+        figures[name] = {"alone_ms": alone, "together_ms": joint, "first_round_ms": first}
+        print(
+            f"{name:18}one by one {alone:8.2f} ms   {count} together {joint:8.2f} ms a network   "
+            f"{alone / joint:6.1f}x   first round {first:8.0f} ms, later ones {count * joint:8.1f}",
+            flush=True,
+        )
+        if profiled:
+            print_kernels(f"{name}, {count} together", calls["together"])
     return figures
 
 
@@ -196,6 +207,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--networks", type=int, default=32, help="diagnosed together")
     parser.add_argument("--runs", type=int, default=1, help="trained together for the costs")
+    parser.add_argument(
+        "--together-only", action="store_true", help="only many networks of one shape"
+    )
+    parser.add_argument("--profile", action="store_true", help="list the kernels of these")
     parser.add_argument("--costs-only", action="store_true", help="only what the measures cost")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
@@ -203,6 +218,10 @@ def main() -> None:
     if options.costs_only:
         print(machine())
         measure_costs(options.runs, torch.device(device))
+        return
+    if options.together_only:
+        print(machine())
+        together(options.networks, torch.device(device), profiled=options.profile)
         return
     samples = activations()
     ours = samples.to(device)
@@ -234,7 +253,7 @@ def main() -> None:
     whole = side_by_side({"diagnose": lambda: diagnose(net, inputs)}, 2.0, device)["diagnose"]
     figures["diagnose_ms"] = 1e3 * whole
     print(f"diagnose(net)   ours {1e3 * whole:8.2f} ms   (one hidden layer of {NEURONS})")
-    figures["together"] = together(options.networks, torch.device(device))
+    figures["together"] = together(options.networks, torch.device(device), profiled=options.profile)
     figures["measures"] = measure_costs(options.runs, torch.device(device))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))

@@ -1,14 +1,15 @@
 """MR.Q from pixels: how long its two updates take, and how many training steps a second that is.
 
-    python benchmarks/bench_mrq.py [--seeds 1 2 4] [--capacity 1000000] [--ways eager graph ...]
+    python benchmarks/bench_mrq.py [--seeds 1 4 8] [--capacity 1000000] [--ways eager graph ...]
                                    [--public FOLDER]
 
 Observations of 9 x 84 x 84, 6 actions, batch 256, a full replay of random frames, no environment.
 A training step is one update of values and policy and, 250 at a time, one of the encoder; drawing,
 shifting and priorities are parts of both. The forms take turns in one process and medians are
-compared. ``--seeds`` then trains several agents at once on the one GPU: in one process, each on a
-stream of its own, and in as many processes. ``--public`` times a checkout of the published code, as
-it is, in the same run: name its folder with MRQ.py.
+compared. ``--seeds`` then trains several agents at once on the one GPU, in a process each (start
+CUDA's MPS before), for ``--seconds``; ``--one-process`` trains them in one process, too, each on a
+stream of its own. ``--public`` times a checkout of the published code, as it is, in the same run:
+name its folder with MRQ.py. Without ``--ways`` names (``--ways`` alone) only these are timed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import gc
 import importlib
 import math
 import multiprocessing
+import os
 import sys
+import time
 from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -46,6 +50,11 @@ WAYS = {
     "graph, compiled": (True, True, False),
     "graph, compiled, TF32": (True, True, True),
 }
+
+PERIOD = 10
+"""Encoder updates in a row, and as many steps, where several agents train."""
+SHARED = 100_000
+"""Frames in the replay of each of several agents: 2 GB."""
 
 
 def full_agent(device: torch.device, capacity: int, **changes: Any) -> MRQ:
@@ -163,41 +172,101 @@ def training(agents: list[MRQ], period: int) -> Callable[[], None]:
     return block
 
 
-def _process(
-    device: str, capacity: int, form: dict[str, Any], period: int, start: Any, times: Any
-) -> None:
-    as_in_training(torch.device(device))
-    agent = full_agent(torch.device(device), capacity, **form)
-    block = training([agent], period)
-    seconds_of(block, 1, agent.device)
-    start.wait()
-    times.put(seconds_of(block, 4, agent.device))
+def rate_of(block: Callable[[], None], period: int, seconds: float, device: torch.device) -> float:
+    """Return the training steps per second of an agent over at least this time."""
+    start, steps = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < seconds or not steps:
+        seconds_of(block, 1, device)
+        steps += period
+    return steps / elapsed
 
 
-def several(device: torch.device, capacity: int, seeds: list[int]) -> None:
-    """Print the training steps per second of several agents at once, all together."""
-    period = 50 if device.type == "cuda" else 1
-    print(f"\n{'several agents, steps/s in all':34}{'one process':>15}{'processes':>11}")
-    context = multiprocessing.get_context("spawn")
+def _process(device_name: str, capacity: int, form: dict[str, Any], pipe: Connection) -> None:
+    """Train an agent for as many seconds as the pipe says, again and again."""
+    device = torch.device(device_name)
     as_in_training(device)
-    for name in ("baseline", "HR"):
-        form = FORMS[name]
-        for count in seeds:
-            agents = [full_agent(device, capacity, **form, seed=seed) for seed in range(count)]
-            block = training(agents, period)
-            seconds_of(block, 1, device)
-            together = count * period / seconds_of(block, 4, device)
-            del agents, block
-            free(device)
-            start, times = context.Barrier(count), context.Queue()
-            arguments = (str(device), capacity, form, period, start, times)
-            processes = [context.Process(target=_process, args=arguments) for _ in range(count)]
-            for process in processes:
-                process.start()
-            apart = sum(period / times.get() for _ in processes)
-            for process in processes:
-                process.join()
-            print(f"{f'{name}, {count}':<34}{together:>15.3g}{apart:>11.3g}", flush=True)
+    block = training([full_agent(device, capacity, **form)], PERIOD)
+    block()  # compiles and captures
+    with contextlib.suppress(EOFError):  # the main process has ended
+        pipe.send("ready")
+        while True:
+            pipe.send(rate_of(block, PERIOD, pipe.recv(), device))
+
+
+class Learner:
+    """A process that trains one agent."""
+
+    def __init__(self, device: torch.device, capacity: int, form: dict[str, Any]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        arguments = str(device), capacity, form, theirs
+        self.process = context.Process(target=_process, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.ready = False
+
+    def wait(self) -> None:
+        """Wait until the agent has compiled and captured its updates."""
+        if not self.ready:
+            self.pipe.recv()
+            self.ready = True
+
+    def end(self) -> None:
+        """End the process, and free its memory on the device."""
+        self.pipe.close()
+        self.process.join()
+
+
+def several(
+    device: torch.device, capacity: int, seeds: list[int], forms: list[str], seconds: float
+) -> None:
+    """Print the training steps per second of several agents at once, one process each."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    print(f"\n{'processes of one agent each':34}{'steps/s in all':>15}{'of each':>10}{'set-up':>9}")
+    for name in forms:
+        # The first process compiles, with all cores. The others find what it has compiled.
+        os.environ.pop("TORCHINDUCTOR_COMPILE_THREADS", None)
+        learners: list[Learner] = []
+        for count in sorted(seeds):
+            start = time.perf_counter()
+            while len(learners) < count:
+                seed = len(learners)
+                learners.append(Learner(device, capacity, {**FORMS[name], "seed": seed}))
+                if seed == 0:
+                    learners[0].wait()
+                    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+            for learner in learners:
+                learner.wait()
+            setup = time.perf_counter() - start
+            for learner in learners:
+                learner.pipe.send(seconds)
+            rates = [learner.pipe.recv() for learner in learners]
+            label = f"{name}, {count}"
+            print(
+                f"{label:<34}{sum(rates):>15.1f}{sum(rates) / count:>10.1f}{setup:>7.0f} s",
+                flush=True,
+            )
+        for learner in learners:
+            learner.end()
+
+
+def in_one_process(
+    device: torch.device, capacity: int, seeds: list[int], forms: list[str], seconds: float
+) -> None:
+    """Print the training steps per second of several agents, each on a stream of its own."""
+    print(f"\n{'agents in one process':34}{'steps/s in all':>15}{'of each':>10}")
+    as_in_training(device)
+    for name in forms:
+        agents: list[MRQ] = []
+        for count in sorted(seeds):
+            while len(agents) < count:
+                agents.append(full_agent(device, capacity, **FORMS[name], seed=len(agents)))
+            block = training(agents, PERIOD)
+            block()
+            rate = rate_of(block, PERIOD, seconds, device)
+            print(f"{f'{name}, {count}':<34}{count * rate:>15.1f}{rate:>10.1f}", flush=True)
+        del agents, block
+        free(device)
 
 
 def main() -> None:
@@ -209,6 +278,8 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", choices=list(WAYS))
     parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[], help="agents at once")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each of these")
+    parser.add_argument("--one-process", action="store_true", help="also in one process")
     parser.add_argument("--profile", action="store_true", help="say where the time goes")
     parser.add_argument("--public", help="a checkout of the published code, to time beside")
     options = parser.parse_args()
@@ -216,9 +287,11 @@ def main() -> None:
     cuda = device.type == "cuda"
     capacity = options.capacity or (1_000_000 if cuda else 2_000)
     ways = options.ways if options.ways is not None else list(WAYS) if cuda else ["eager"]
-    print(f"{machine()}; replay of {capacity:,} frames, batch 256")
+    print(f"{machine()}; replay of {capacity:,} frames, batch 256", flush=True)
     count = options.count or (100 if cuda else 1)
-    ours = updates(device, capacity, ways, count, options.forms, profiled=options.profile)
+    ours = math.nan
+    if ways:
+        ours = updates(device, capacity, ways, count, options.forms, profiled=options.profile)
     if options.public:
         torch.set_float32_matmul_precision("highest")  # as it is
         torch.backends.cudnn.benchmark = False
@@ -228,7 +301,11 @@ def main() -> None:
             f"ours, in the last way, {ours / published:.1f}x"
         )
     if options.seeds:
-        several(device, capacity, options.seeds)
+        # Each agent has a replay of its own on the device.
+        arguments = device, options.capacity or min(capacity, SHARED), options.seeds
+        several(*arguments, options.forms, options.seconds)
+        if options.one_process:
+            in_one_process(*arguments, options.forms, options.seconds)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,29 @@
 """SimbaV2: updates per second, and what limits training.
 
     python benchmarks/bench_simbav2.py [--env humanoid/h1-walk] [--public FOLDER] [--seeds 4]
+                                       [--runs 1 16]
 
 HumanoidBench's shapes (51 observations, 19 actions, batch 256), a replay full of random numbers.
 The forms take turns in one process and medians are compared. ``--env`` also times whole
 interactions there, beside stepping the environment alone; ``--seeds`` runs several learners at
-once, one process each; ``--public`` times a checkout of the published JAX code on the same machine
-(its agent with both normalizers and its buffer, as its own loop uses them).
+once, one process each; ``--runs`` trains them as fleets, without environments and, with ``--env``,
+whole, for ``--seconds`` each; ``--public`` times a checkout of the published JAX code on the same
+machine (its agent with both normalizers and its buffer, as its own loop uses them).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,9 +34,10 @@ from hadamard.algos.simbav2 import SimbaV2
 from hadamard.core.config import overridden
 from hadamard.core.machine import choose_device
 from hadamard.core.types import EnvSpec, Step
+from hadamard.experiments.fleet_bench import TimedFleet
 from hadamard.training import start
 from hadamard.training.fleet.soft_actor_critic import SoftActorCritic
-from timing import in_turns, machine, seconds_of
+from timing import in_turns, machine, print_kernels, seconds_of
 
 SHAPES = EnvSpec((51,), torch.float32, action_size=19, max_steps=500)
 FORMS: dict[str, dict[str, Any]] = {
@@ -85,7 +92,8 @@ def updates(device: torch.device, chosen_ways: list[str]) -> dict[str, float]:
             each = seconds / per_step
             rates[f"{name}, {way}"] = 1 / each
             ratio = seconds / times["plain"]
-            print(f"{name + ', ' + way:<28}{1 / each:>12,.0f}{1e3 * each:>9.3f}{ratio:>9.2f}")
+            row = f"{name + ', ' + way:<28}{1 / each:>12,.0f}{1e3 * each:>9.3f}{ratio:>9.2f}"
+            print(row, flush=True)
     return rates
 
 
@@ -125,7 +133,8 @@ def interactions(env: str, device: torch.device, seconds: float) -> None:
         acting, stepping, learning = (1e3 * spent / count).tolist()
         parts = f"acting {acting:.2f} ms, stepping {stepping:.2f}, learning {learning:.2f}"
         alone = 1e3 / stepping
-        print(f"{name:<10}{count / elapsed:>8,.0f}/s  ({parts}; stepping alone {alone:,.0f}/s)")
+        row = f"{name:<10}{count / elapsed:>8,.0f}/s  ({parts}; stepping alone {alone:,.0f}/s)"
+        print(row, flush=True)
         played.close()
 
 
@@ -151,7 +160,7 @@ def together(seeds: int, device: torch.device, alone: float) -> None:
     print(f"\n{seeds} learners at once: {total:,.0f} updates/s in all, {total / alone:.2f} x one")
 
 
-def fleets(device: torch.device, counts: list[int], form: str) -> None:
+def fleets(device: torch.device, counts: list[int], form: str, *, profiled: bool) -> None:
     """Print the speed of several runs' stacked updates, and of rounds without environments."""
     torch.set_float32_matmul_precision("high")
     repeats = 50 if device.type == "cuda" else 1
@@ -160,8 +169,9 @@ def fleets(device: torch.device, counts: list[int], form: str) -> None:
     for count in counts:
         train = start.default_spec("simbav2", "humanoid/h1-walk").train
         fleet = SoftActorCritic(agents[:count], range(count), train)
-        number = torch.tensor([10])
-        each = seconds_of(partial(fleet._learn, number), repeats, device) / 2
+        learn = partial(fleet._learn, torch.tensor([10]))
+        learn()  # compiles and captures
+        each = seconds_of(learn, repeats, device) / 2
         fleet.steps = fleet.config.learning_starts
         obs, flags = torch.randn(count, 1, 51, device=device), torch.zeros(count, dtype=torch.bool)
         step = Step(obs.flatten(0, 1), torch.rand(count), flags, flags)
@@ -171,8 +181,34 @@ def fleets(device: torch.device, counts: list[int], form: str) -> None:
         ) -> None:
             fleet.observe(obs, fleet.act(obs, fleet.config.learning_starts), step)
 
+        play_round()
         whole = seconds_of(play_round, repeats, device)
-        print(f"{count:<18}{1e3 * each:>14.3f}{count / each:>12,.0f}{1e3 * whole:>12.2f}")
+        row = f"{count:<18}{1e3 * each:>14.3f}{count / each:>12,.0f}{1e3 * whole:>12.2f}"
+        print(row, flush=True)
+        if profiled:
+            print_kernels(f"both updates of {count}", learn)
+
+
+def whole_fleets(
+    env: str, device: torch.device, counts: list[int], form: str, seconds: float
+) -> None:
+    """Print interactions per second of whole fleets, environments included."""
+    print(f"\n{'fleet in ' + env:<30}{'in all':>8}{'set-up':>9}   parts")
+    quiet = {"train.eval_every": 0, "train.health_every": 0}
+    for count in counts:
+        with tempfile.TemporaryDirectory() as folder:
+            changes = {"net.activation": "relu", **FORMS[form], **quiet}
+            setting = "simbav2", env, "ReLU", count, str(device)
+            with closing(TimedFleet(*setting, Path(folder), changes)) as timed:
+                timing = timed.measure(seconds)
+                shares = ", ".join(
+                    f"{part} {spent / timing.seconds:.0%}" for part, spent in timing.parts.items()
+                )
+                label = f"{form}, {count}"
+                print(
+                    f"{label:<30}{timing.rate:>6,.0f}/s{timed.setup_seconds:>7.0f} s   {shares}",
+                    flush=True,
+                )
 
 
 def public(folder: str) -> float:
@@ -281,22 +317,30 @@ def main() -> None:
     parser.add_argument("--form", choices=FORMS, default="plain", help="of the fleets")
     parser.add_argument("--public", help="a checkout of the published JAX code, to time beside")
     parser.add_argument(
-        "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32'"
+        "--ways", nargs="*", default=[], help="only these, such as 'graph, compiled, TF32', or none"
+    )
+    parser.add_argument("--profile", action="store_true", help="list the kernels of --runs")
+    parser.add_argument(
+        "--whole-only", action="store_true", help="only whole fleets of --runs in --env"
     )
     options = parser.parse_args()
     device = choose_device("auto")
     print(machine())
-    rates = updates(device, options.ways)
+    alone = not options.whole_only and options.ways != ["none"]
+    rates = updates(device, options.ways) if alone else {"none": math.nan}
     form, rate = max(rates.items(), key=lambda item: item[1] if item[0].startswith("plain") else 0)
     if options.public:
         published = public(options.public)
         print(f"\npublished JAX code: {published:,.0f} updates/s")
         print(f"ours ({form}): {rate:,.0f} updates/s, {rate / published:.1f} x")
     if options.runs:
-        fleets(device, options.runs, options.form)
+        if not options.whole_only:
+            fleets(device, options.runs, options.form, profiled=options.profile)
+        if options.env:
+            whole_fleets(options.env, device, options.runs, options.form, options.seconds)
     if options.seeds:
         together(options.seeds, device, rate)
-    if options.env:
+    if options.env and not options.whole_only:
         interactions(options.env, device, options.seconds)
 
 

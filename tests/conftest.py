@@ -44,7 +44,7 @@ def _output_of_failed(path: Path) -> str:
     """Run a file's tests marked `own_process` in a process; return what it prints if they fail."""
     words = [sys.executable, "-m", "pytest", "-q", "-m", "own_process", str(path)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment = {**kept, _OWN_PROCESS: "1"}
+    environment = {**kept, _OWN_PROCESS: "1", "TRITON_INTERPRET": "1"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 

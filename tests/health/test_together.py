@@ -162,6 +162,29 @@ def test_a_diverged_network_does_not_stop_the_others(name: str, sick: int) -> No
         assert_same_health(together[index], expected[index])
 
 
+class Noisy(nn.Module):
+    """Draws in evaluation mode, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = vectors(nn.Tanh)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x + 0.1 * torch.randn_like(x))
+        return out
+
+
+def test_networks_that_draw_leave_the_random_state_as_it_was() -> None:
+    networks, inputs = [Noisy() for _ in range(MEMBERS)], torch.randn(MEMBERS, 64, 6)
+    before = torch.get_rng_state()
+    together = diagnose_together(networks, inputs)
+    assert torch.equal(torch.get_rng_state(), before)
+    for network, own, report in zip(networks, inputs, together, strict=True):
+        assert isinstance(report, Diagnosis)
+        assert_same_health(report, diagnose(network, own))
+        assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_network_whose_last_layer_diverged_is_named_too() -> None:
     networks, inputs = members("relu")
     nn.init.constant_(networks[1][4].weight, float("inf"))

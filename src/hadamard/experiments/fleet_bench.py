@@ -14,7 +14,7 @@ import torch
 from hadamard.core.config import RunSpec, overridden, to_dict
 from hadamard.core.run import Run
 from hadamard.experiments.bench import VARIANTS, Bench, Timing, places_of_emulators, short_warm_up
-from hadamard.training import emulators, fleet
+from hadamard.training import emulators, fleet, health_stream
 from hadamard.training.fit import own_stream
 from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.fleet.hosted import Hosted
@@ -36,7 +36,7 @@ class TimedFleets:
 
     Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on
     a CUDA stream of its own, as in training. Construction includes the warm-up: compilation, CUDA
-    graph capture and the first block.
+    graph capture, the first blocks and a diagnosis.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class TimedFleets:
             self._blocks()
             while not all(unit.computation.metrics for unit in self.fleets):
                 self._blocks()
+            self._diagnose()
             self._wait()
             self._resources = stack.pop_all()
         self.setup_seconds = time.perf_counter() - start
@@ -81,6 +82,21 @@ class TimedFleets:
         for stream, loop in zip(self._streams, self._loops, strict=True):
             with nullcontext() if stream is None else torch.cuda.stream(stream):
                 next(loop)
+
+    def _diagnose(self) -> None:
+        """Diagnose all runs, because the first time loads libraries and compiles kernels."""
+        for unit in self.fleets:
+            first, train = unit.trainers[0], unit.trainers[0].spec.train
+            seen = [unit.computation.recent(index) for index in range(len(unit.trainers))]
+            if train.health_every:
+                health_stream.examine_together(
+                    [trainer.agent.network for trainer in unit.trainers],
+                    [obs[-train.health_samples :] for obs in seen],
+                    train,
+                    [trainer.spec.seed for trainer in unit.trainers],
+                    step=0,
+                    discrete=not first.envs.spec.continuous,
+                )
 
     def _wait(self) -> None:
         if self.trainers[0].device.type == "cuda":

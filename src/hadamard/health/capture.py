@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from hadamard.health.dormant import Kind
 from hadamard.health.outputs import named_outputs, tensors
-from hadamard.health.random_state import random_state_restored
+from hadamard.health.random_state import RandomDraws, random_state_restored
 from hadamard.health.replica import Replica
 from hadamard.health.samples import resolve_feature_dim
 from hadamard.health.selection import (
@@ -325,6 +325,7 @@ def capture_alike(
     copies = {name: replica.module(module) for name, module in chosen.items()}
     recorder = _Recorder()
     captured = []
+    draws: RandomDraws | None = None
     with (
         _ONE_AT_A_TIME,
         torch.compiler.set_stance("force_eager"),
@@ -335,7 +336,10 @@ def capture_alike(
             if model is not first:
                 replica.take_weights(model)
             functions = recorder if capture_functions else nullcontext()
-            with random_state_restored(model), functions:
+            # Watching takes longer than running a small network. They draw alike, or not at all.
+            watched = draws is None or draws.any_seen
+            watch = random_state_restored(model) if watched else nullcontext(draws)
+            with watch as draws, functions:
                 _run(run, tensors(own_inputs, model), dict_as)
             captured.append(recorder.take())
     if not all(captured):

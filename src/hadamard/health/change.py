@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -104,16 +103,9 @@ def norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _whole(value: Tensor) -> Tensor:
-    """Return a value that FSDP has divided among processes as one tensor."""
-    return value.full_tensor() if isinstance(value, _Divided) else value
-
-
-@runtime_checkable
-class _Divided(Protocol):
-    """Torch's DTensor, which not every build of torch has."""
-
-    def full_tensor(self) -> Tensor:
-        """Return the whole tensor."""
+    """Return a value that FSDP has divided among processes (a DTensor) as one tensor."""
+    full_tensor: Callable[[], Tensor] | None = getattr(value, "full_tensor", None)
+    return value if full_tensor is None else full_tensor()
 
 
 def _listed(tensors: Tensors) -> list[Tensor]:

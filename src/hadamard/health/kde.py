@@ -28,7 +28,7 @@ _MAX_STEPS = 30
 # A check of which neurons are done makes the host wait for a GPU; until then they stay in place.
 _STEPS_BETWEEN_CHECKS = {"cpu": 1, "cuda": 3}
 # Memory for the neurons of one pass: what fits into a CPU's cache, or occupies a GPU.
-_WORKING_BYTES = {"cpu": 16 * 2**20, "cuda": 192 * 2**20}
+_WORKING_BYTES = {"cpu": 16 * 2**20, "cuda": 640 * 2**20}
 
 
 def jittered(samples: Tensor, jitter: Tensor) -> Tensor:
@@ -103,15 +103,12 @@ def _peaks(values: Tensor) -> Tensor:
     # From here on, values are in units of the bandwidth, and the smallest is 0.
     values.sub_(values.amin(dim=1, keepdim=True)).div_(bandwidth[:, None])
     heights, positions = _binned_peaks(values)
-    best = torch.zeros_like(bandwidth)
-    for rank in range(_CANDIDATES):
-        rows = (heights[:, rank] >= _CANDIDATE_MARGIN * heights[:, 0]).nonzero().squeeze(1)
-        if rows.numel() == 0:
-            break
-        exact = _exact_heights(
-            values if len(rows) == len(values) else values[rows], positions[rows, rank]
-        )
-        best[rows] = torch.maximum(best[rows], exact)
+    best = _exact_heights(values, positions[:, 0])
+    others = heights[:, 1:] >= _CANDIDATE_MARGIN * heights[:, :1]
+    rows, ranks = others.nonzero(as_tuple=True)
+    if rows.numel():
+        exact = _exact_heights(values[rows], positions[rows, ranks + 1])
+        best.scatter_reduce_(0, rows, exact, "amax")
     return best / (n * bandwidth * math.sqrt(2 * math.pi))
 
 
@@ -193,7 +190,9 @@ def density_curves(
     places = low + (high - low) * torch.linspace(0, 1, points, dtype=torch.float64)
     density = torch.empty_like(places)
     for i in range(len(values)):
-        distance = (places[i, :, None] - values[i]) / bandwidth[i]
-        density[i] = torch.exp(-0.5 * distance**2).mean(dim=1)
+        distance = places[i, :, None] - values[i]
+        # In place, because memory of this size is slow to get.
+        kernel = distance.div_(bandwidth[i]).square_().mul_(-0.5).exp_()
+        density[i] = kernel.mean(dim=1)
     density /= bandwidth * math.sqrt(2 * math.pi)
     return places + samples.double().mean(dim=0)[:, None], density

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class _RandomDraws(TorchDispatchMode):
+class RandomDraws(TorchDispatchMode):
     """Notices operations of this thread that draw from the global random state."""
 
     supports_higher_order_operators = True
@@ -26,8 +26,8 @@ class _RandomDraws(TorchDispatchMode):
 
 
 @contextmanager
-def random_state_restored(model: nn.Module) -> Iterator[None]:
-    """Restore the random state if this thread drew from it.
+def random_state_restored(model: nn.Module) -> Iterator[RandomDraws]:
+    """Restore the random state if this thread drew from it, which the value says.
 
     Otherwise it is left alone: another thread may have drawn meanwhile, and would draw the same
     numbers again.
@@ -35,10 +35,10 @@ def random_state_restored(model: nn.Module) -> Iterator[None]:
     gpus = {p.device for p in model.parameters() if p.device.type == "cuda"}
     cpu_state = torch.get_rng_state()
     gpu_states = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
-    draws = _RandomDraws()
+    draws = RandomDraws()
     try:
         with draws:
-            yield
+            yield draws
     finally:
         if draws.any_seen:
             torch.set_rng_state(cpu_state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -15,14 +15,6 @@ from hadamard.training.fleet.fleet import Fleet
 from hadamard.training.memory import is_out_of_memory
 from hadamard.training.outcomes import Diverged, Interrupted, StoppedByCallback
 from hadamard.training.trainer import Trainer
-
-
-class SomeDiverged(Diverged):
-    """Some runs diverged; ``reasons`` has what is known of each, by its folder."""
-
-    def __init__(self, messages: Sequence[str], reasons: Mapping[str, str]) -> None:
-        super().__init__("\n".join(messages))
-        self.reasons = dict(reasons)
 
 
 class GpuFailure(RuntimeError):
@@ -44,17 +36,6 @@ def _gpu_failure(trainers: Sequence[Trainer], error: RuntimeError) -> GpuFailure
     return GpuFailure("\n".join(lines))
 
 
-def _reasons(unit: Trainer | Fleet, message: str) -> dict[str, str]:
-    """Return the lines that name each diverged run's folder; all lines for one without a name."""
-    trainers = unit.trainers if isinstance(unit, Fleet) else [unit]
-    diverged = [trainer.run.path for trainer in trainers if not trainer.summary]
-    lines, reasons = message.splitlines(), {}
-    for path in diverged:
-        own = [line for line in lines if f"{path}/" in line]
-        reasons[str(path)] = "\n".join(own or lines)
-    return reasons
-
-
 def own_stream(unit: Trainer | Fleet) -> torch.cuda.Stream | None:
     """On a GPU, return a CUDA stream for a unit, beside those of others."""
     device = (unit.trainers[0] if isinstance(unit, Fleet) else unit).device
@@ -65,12 +46,16 @@ def own_stream(unit: Trainer | Fleet) -> torch.cuda.Stream | None:
     return stream
 
 
-def fit(trainers: Sequence[Trainer]) -> None:
+def fit(
+    trainers: Sequence[Trainer],
+    on_divergence: Callable[[Trainer, str], None] | None = None,
+) -> None:
     """Run the trainers in turns to their end, or until a signal asks to stop.
 
     Those of one shape are trained as one computation, if their settings say so. If a run diverges,
     or the games of a run in a fleet fail, the others go on; the error is raised when they are done.
-    So is what a callback raised; a run that a callback stopped has no summary.
+    So is what a callback raised; a run that a callback stopped has no summary. ``on_divergence`` is
+    told of a run that diverged, and why, as soon as it is known.
     """
     stacked = [trainer for trainer in trainers if trainer.spec.train.fleet == "on"]
     groups = fleet.grouped(
@@ -82,12 +67,11 @@ def fit(trainers: Sequence[Trainer]) -> None:
     emulated = any(fleet.is_emulated(t.algorithm, t.spec) for t in stacked)
     groups = fleet.in_halves(groups, emulated=emulated)
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
-    units: list[Trainer | Fleet] = [*alone, *(Fleet(group) for group in groups)]
+    units: list[Trainer | Fleet] = [*alone, *(Fleet(group, on_divergence) for group in groups)]
     streams = {unit: own_stream(unit) if len(units) > 1 else None for unit in units}
     interrupted: set[str] = set()
     messages: list[str] = []
     failures: list[str] = []
-    reasons: dict[str, str] = {}
     errors: list[Exception] = []
     with stop_signals() as stop_requested:
         loops = {unit: unit.loop(stop_requested) for unit in units}
@@ -106,7 +90,8 @@ def fit(trainers: Sequence[Trainer]) -> None:
                     errors += [stopped_by.error] if stopped_by.error is not None else []
                 except Diverged as error:
                     messages.append(str(error))
-                    reasons |= _reasons(unit, str(error))
+                    if isinstance(unit, Trainer) and on_divergence is not None:
+                        on_divergence(unit, str(error))
                 except EnvironmentFailure as error:
                     if isinstance(unit, Trainer):
                         raise
@@ -119,7 +104,7 @@ def fit(trainers: Sequence[Trainer]) -> None:
     if failures:
         raise EnvironmentFailure("\n".join(failures + messages))
     if messages:
-        raise SomeDiverged(messages, reasons)
+        raise Diverged("\n".join(messages))
     if errors:
         raise errors[0]
     if interrupted:

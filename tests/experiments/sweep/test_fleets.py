@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from hadamard.core.stopping import INTERRUPTED
 from hadamard.experiments.grid import Job
 from hadamard.experiments.reproduce import Request, plan
 from hadamard.experiments.sweep import Options, fleets, launch, worker
+from hadamard.experiments.sweep.queue import Queue
 from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import command
+from hadamard.experiments.sweep.view import Lines
 from hadamard.training import fleet, memory, start
 from tests.support.sweep import (
     attempts,
@@ -193,6 +196,39 @@ def test_a_run_that_diverges_in_a_fleet_is_given_up_alone(tmp_path: Path, alone:
     for seed in (0, 2):
         own = {"algo.learning_rate": rates[seed]}
         assert stream_contents(jobs[seed].path) == stream_contents(alone(seed, **own))
+
+
+def test_a_run_that_diverged_has_failed_while_its_fleet_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {0: 2.5e-4, 1: 1e30}
+    jobs = [stacked_job(tmp_path, seed, algo__learning_rate=rates[seed]) for seed in rates]
+    jobs[1].failure.write_text("{}")  # of an earlier sweep
+    script(jobs[0], 160, "hold")
+    queue = Queue(jobs, [{}], options=Options(jobs=1))
+    seen = []
+
+    @contextmanager
+    def view(_: Queue) -> Iterator[Callable[[], None]]:
+        lines = Lines(queue)
+
+        def show() -> None:
+            lines.print_news()
+            if jobs[0].path.with_name("seed0.held").exists() and not seen:
+                seen.append([queue.status(job).state for job in jobs])
+                seen.append([run_state(job) for job in jobs])
+                release(jobs[0])
+
+        yield show
+
+    summary = queue.run(view)
+    assert seen == [["running", "failed"]] * 2
+    assert summary.finished == (jobs[0],)
+    assert [outcome.attempts for outcome in summary.failed] == [1]
+    assert [attempts(job) for job in jobs] == [1, 1]
+    output = capsys.readouterr().out
+    assert "seed1: running\nseed1: failed · pqn diverged: " in output
+    assert output.count("seed1: failed") == 1
 
 
 def test_a_damaged_run_is_given_up_and_the_rest_of_its_fleet_trained(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hadamard.core.files import RunError, read_json
 from hadamard.core.stopping import INTERRUPTED
+from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 from hadamard.text import counted
 
@@ -27,6 +29,16 @@ class Outcome:
         """The log's lines without control characters, which could change what a terminal shows."""
         lines = self.log_tail.splitlines()
         return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
+
+
+def failed_outcome(job: Job) -> Outcome:
+    """Read why a job has failed for good."""
+    try:
+        failure = read_json(job.failure)
+        attempts = checked(failure.get("attempts"), int, "attempts")
+        return Outcome(job, "failed", attempts, checked(failure.get("log"), str, "log"))
+    except (OSError, RunError, WrongType) as error:
+        return Outcome(job, "failed", log_tail=f"{job.failure} cannot be read: {error}")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hadamard.core import plugins
 from hadamard.core.cores import usable_cores
+from hadamard.core.files import is_file
 from hadamard.core.stopping import stop_signals
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import fleets
@@ -144,7 +145,10 @@ class Queue:
             if (outcome := self.outcomes.get(job.path)) is not None:
                 return JobStatus(outcome.state, outcome.attempts)
             if (supervisor := self.running.get(job.path)) is not None:
-                return JobStatus("running", supervisor.attempt)
+                # A run that diverged leaves its fleet, which goes on. Before the first attempt
+                # the note may be of an earlier sweep.
+                failed = supervisor.attempt > 0 and is_file(job.failure)
+                return JobStatus("failed" if failed else "running", supervisor.attempt)
         return JobStatus("waiting")
 
     def _fill_slot(self, variables: Mapping[str, str]) -> None:

@@ -232,7 +232,9 @@ class RayTasks:
         """Return the status of a job, read from its folder until Ray has reported its end."""
         if (outcome := self.outcomes.get(job.path)) is not None:
             return JobStatus(outcome.state, outcome.attempts)
-        return JobStatus("running" if run_state(job) == "running" else "waiting")
+        state = run_state(job)
+        left_out = state == "failed" and holder(job.path) is not None
+        return JobStatus("failed" if left_out else "running" if state == "running" else "waiting")
 
 
 def _is_training(path: Path) -> bool:

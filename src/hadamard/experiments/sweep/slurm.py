@@ -16,11 +16,10 @@ from typing import Any
 
 from hadamard.core import plugins
 from hadamard.core.files import RunError, make_folder, read_json, require_folder, write_atomically
-from hadamard.core.typed import WrongType, checked
 from hadamard.experiments.grid import Job
 from hadamard.experiments.sweep import fleets
 from hadamard.experiments.sweep.options import Options
-from hadamard.experiments.sweep.outcome import Outcome, Summary
+from hadamard.experiments.sweep.outcome import Summary, failed_outcome
 from hadamard.experiments.sweep.queue import thread_variables
 from hadamard.experiments.sweep.status import run_state
 from hadamard.experiments.sweep.supervisor import Supervisor
@@ -87,7 +86,7 @@ def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
             queued.append(job)
             print(f"{job.name}: {state if state == 'running' else (slurm_state or '').lower()}")
         elif state == "failed":
-            failed.append(_failed_outcome(job))
+            failed.append(failed_outcome(job))
         else:
             new.append(job)
     if new:
@@ -101,15 +100,6 @@ def launch_slurm(jobs: Sequence[Job], options: Options) -> Summary:
         queued=(*queued, *new),
         advice="remove the .failed file of a run to submit it again",
     )
-
-
-def _failed_outcome(job: Job) -> Outcome:
-    try:
-        failure = read_json(job.failure)
-        attempts = checked(failure.get("attempts"), int, "attempts")
-        return Outcome(job, "failed", attempts, checked(failure.get("log"), str, "log"))
-    except (OSError, RunError, WrongType) as error:
-        return Outcome(job, "failed", log_tail=f"{job.failure} cannot be read: {error}")
 
 
 def make_executor(folder: Path, options: Options) -> Any:

@@ -24,7 +24,7 @@ def run_state(job: Job) -> State:
     if job.finished:
         return "finished"
     if lock.holder(job.path) is not None:
-        return "running"
+        return "failed" if _left_out(job) else "running"
     if os.path.lexists(job.failure):
         return "failed"
     if not (run := Run(job.path)).exists:
@@ -33,6 +33,14 @@ def run_state(job: Job) -> State:
         return "interrupted" if run.config else "damaged"
     except RunError:
         return "damaged"
+
+
+def _left_out(job: Job) -> bool:
+    """Tell whether the process that holds a run has given it up, and trains the rest of a fleet."""
+    try:
+        return os.lstat(job.failure).st_mtime_ns >= os.lstat(job.path / "lock").st_mtime_ns
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)

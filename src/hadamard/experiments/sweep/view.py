@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from hadamard.experiments.grid import Job
+from hadamard.experiments.sweep.outcome import failed_outcome
 from hadamard.experiments.sweep.status import Progress, run_progress
 from hadamard.text import counted, duration
 from hadamard.training.progress import describe
@@ -97,6 +98,8 @@ class Lines:
                 parts = [f"{status.state}{attempt}"]
                 if status.state == "finished":
                     parts.append(describe(vars(run_progress(job.path))))
+                elif status.state == "failed":
+                    parts += failed_outcome(job).printable_log[-1:]
             elif repeat and status.state == "running":
                 parts = _progress_parts(run_progress(job.path), job.spec.train.horizon)
             else:

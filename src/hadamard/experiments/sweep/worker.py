@@ -189,18 +189,20 @@ class Part:
                 return
             new = all(trainer.step == 0 for trainer in trainers.values())
             wrong = (*permanent, *settings) if new else permanent
-            reasons: dict[str, str] = {}
+            paths = {trainer: path for path, trainer in trainers.items()}
+            reason = ""
             try:
-                fit.fit(list(trainers.values()))
-            except fit.SomeDiverged as error:
-                reasons = error.reasons
+                # The sweep learns of a run that diverged while the others go on.
+                fit.fit(list(paths), lambda trainer, why: self._give_up(paths[trainer], why))
+            except Diverged:
+                pass
             except wrong as error:
-                reasons = {str(trainer.run.path): f"{error}" for trainer in trainers.values()}
+                reason = f"{error}"
             for path, trainer in trainers.items():
                 if trainer.summary:
                     self._log(path, f"done: {trainer.summary['steps']:,} steps")
                     self.ended.append(path)
-                elif (reason := reasons.get(str(trainer.run.path))) is not None:
+                elif reason and path not in self.ended:
                     self._give_up(path, reason)
             stopped = [path for path in trainers if path not in self.ended]
             if stopped:

@@ -45,8 +45,14 @@ class Block(NamedTuple):
 class Fleet:
     """Several runs of one shape and at the same step, trained as one computation."""
 
-    def __init__(self, trainers: Sequence[Trainer]) -> None:
+    def __init__(
+        self,
+        trainers: Sequence[Trainer],
+        on_divergence: Callable[[Trainer, str], None] | None = None,
+    ) -> None:
         self.trainers = list(trainers)
+        self.on_divergence = on_divergence
+        """Told of a run that diverged, and why, as soon as it is known."""
         self.num_envs = self.trainers[0].envs.num_envs
         self.computation = computation_of(trainers)
         self._savers = ThreadPoolExecutor(_SAVERS)
@@ -166,9 +172,7 @@ class Fleet:
                     finite_weights=bool(finite),
                 )
             except Diverged as error:
-                diverged.append(str(error))
-                trainer.progress.close()
-                del active[index]
+                self._leave_out(active.pop(index), error, diverged)
         self._side_by_side(Trainer.save_if_due, active, diverged)
         ended = {
             index: trainer
@@ -226,8 +230,14 @@ class Fleet:
             try:
                 saved.result()
             except Diverged as error:
-                diverged.append(str(error))
-                active.pop(index).progress.close()
+                self._leave_out(active.pop(index), error, diverged)
+
+    def _leave_out(self, trainer: Trainer, error: Diverged, diverged: list[str]) -> None:
+        """Train on without a run that has diverged."""
+        diverged.append(str(error))
+        trainer.progress.close()
+        if self.on_divergence is not None:
+            self.on_divergence(trainer, str(error))
 
 
 def _episodes(
