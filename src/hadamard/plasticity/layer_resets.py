@@ -97,7 +97,7 @@ def _reset_names(network: nn.Module, hidden: int) -> list[str]:
         frontier = {id(part) for layer in behind for part in layer.parts}
         depth += 1
     ids = {id(parameter) for module in chosen for parameter in module.parameters()}
-    return [name for name, parameter in network.named_parameters() if id(parameter) in ids]
+    return [n for n, p in network.named_parameters() if id(p) in ids and p.requires_grad]
 
 
 def build(

@@ -53,6 +53,8 @@ class ShrinkAndPerturb:
         self, network: nn.Module, optimizer: torch.optim.Optimizer, config: Config, seed: int
     ) -> None:
         self.network, self.optimizer, self.config, self.seed = network, optimizer, config, seed
+        with seeded(seed):
+            drawn_anew(network)  # an error now if a layer cannot be drawn
 
     @torch.no_grad()
     def __call__(self, updates: int, obs: Tensor) -> None:
