@@ -35,7 +35,7 @@ class HiddenLayer:
     """The modules whose parameters' rows are neurons: affine maps and norms."""
     readers: list[nn.Module] = field(default_factory=list)
     """The next affine maps, which hold the neurons' outgoing weights."""
-    drawn: Callable[[], list[dict[str, Tensor]]] = list
+    fresh_values: Callable[[], list[dict[str, Tensor]]] = list
     """Return new random values of the parameters of each part, by name."""
     channels_last: bool = False
     """Whether feature maps are flattened position by position before a linear reader."""
@@ -95,7 +95,7 @@ def hidden_layers(network: nn.Module) -> list[HiddenLayer]:
 def _of_hidden(name: str, hidden: Hidden) -> HiddenLayer:
     parts = {n: m for n, m in hidden.layer.named_modules() if has_rows(m)}
 
-    def drawn() -> list[dict[str, Tensor]]:
+    def fresh_values() -> list[dict[str, Tensor]]:
         fresh = dict(hidden.draw().named_modules())
         return [_values(fresh[part]) for part in parts]
 
@@ -106,7 +106,7 @@ def _of_hidden(name: str, hidden: Hidden) -> HiddenLayer:
         hidden.outputs,
         list(parts.values()),
         hidden.readers,
-        drawn,
+        fresh_values,
         channels_last=True,
         branches=branches,
         normalized=any(isinstance(m, NORMS) for m in hidden.layer.modules()),
@@ -125,10 +125,11 @@ def has_rows(module: nn.Module) -> bool:
     return any(True for _ in module.parameters(recurse=False))
 
 
-def drawn_anew(network: nn.Module) -> dict[str, Tensor]:
+def fresh_parameters(network: nn.Module) -> dict[str, Tensor]:
     """Return new random values of all parameters that can be drawn anew, by name.
 
-    They are those of modules with a method ``drawn`` or ``reset_parameters``, frozen ones left out.
+    They are those of modules with a method ``fresh_parameters`` or ``reset_parameters``. Frozen
+    parameters are left out.
     """
     values: dict[str, Tensor] = {}
     done: list[str] = []
@@ -136,8 +137,8 @@ def drawn_anew(network: nn.Module) -> dict[str, Tensor]:
         prefix = f"{name}." if name else ""
         if any(name.startswith(before) for before in done):
             continue
-        if hasattr(module, "drawn"):
-            own = module.drawn()
+        if hasattr(module, "fresh_parameters"):
+            own = module.fresh_parameters()
             done.append(prefix)
         else:
             check_weight(name, module)

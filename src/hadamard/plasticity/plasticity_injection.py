@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hadamard.compute.flat import moments
 from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
-from hadamard.plasticity._layers import drawn_anew, hidden_layers
+from hadamard.plasticity._layers import fresh_parameters, hidden_layers
 
 _PURPOSE = 35
 """Of the random numbers, see ``child_seed``."""
@@ -133,7 +133,7 @@ class PlasticityInjection:
             return
         names = {id(module): name for name, module in self.network.named_modules()}
         with seeded(child_seed(self.seed, _PURPOSE)):
-            fresh = drawn_anew(self.network)
+            fresh = fresh_parameters(self.network)
         replaced: dict[str, nn.Parameter] = {}
         for head in _heads(self.network):
             injected = head[-1].get_submodule(_NAME)
