@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -139,6 +140,18 @@ def test_every_remedy_goes_on_exactly_from_its_state(remedy: str, kind: Any) -> 
         not torch.equal(a, b)
         for a, b in zip(whole[0].parameters(), plain.parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("remedy", ["redo", "plasticity_injection"])
+def test_a_network_can_still_be_copied_and_saved_whole(remedy: str) -> None:
+    network, x = dense(), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    plasticity.attach(network, optimizer, remedy, example=x)
+    for again in (pickle.loads(pickle.dumps(network)), copy.deepcopy(network)):
+        assert torch.equal(again(x), network(x))
+        layer = plasticity.hidden_layers(again)[0]
+        assert layer.parts[0] is again[0]
+        assert layer.fresh_values()[0]["weight"].shape == again[0].weight.shape
 
 
 class Functional(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -91,7 +92,7 @@ def _check_affine(
 def _layer_of(name: str, module: nn.Module, output: Tensor) -> HiddenLayer:
     layer = HiddenLayer(name, module, output.shape[1], [m for m in module.modules() if has_rows(m)])
     layer.branches = getattr(module, "branch_count", 1)
-    layer.fresh_values = _fresh_values(layer.parts)
+    layer.fresh_values = partial(_fresh_values, layer.parts)
     layer.normalized = any(isinstance(m, NORMS) for m in module.modules())
     return layer
 
@@ -131,7 +132,7 @@ def _add_module(
                 f"neurons of {layer.name}"
             )
         layer.parts.append(module)
-        layer.fresh_values = _fresh_values(layer.parts)
+        layer.fresh_values = partial(_fresh_values, layer.parts)
     layer.output = module
 
 
@@ -142,8 +143,8 @@ def _is_shared(module: nn.Module, inputs: Tensor) -> bool:
     return all(p.numel() == 1 for p in module.parameters(recurse=False))
 
 
-def _fresh_values(parts: list[nn.Module]) -> Callable[[], list[dict[str, Tensor]]]:
-    return lambda: [reset_copy(part) for part in parts]
+def _fresh_values(parts: list[nn.Module]) -> list[dict[str, Tensor]]:
+    return [reset_copy(part) for part in parts]
 
 
 def _computes_a_layer(module: nn.Module) -> bool:
