@@ -49,9 +49,18 @@ def test_trained_relearned_and_drawn(
     study = _with_two_arms()
     study = dataclasses.replace(study, panels=study.panels[:1])
     monkeypatch.setitem(STUDIES, "measures", study)
-    for job in paper.jobs(study, "smoke", tmp_path / "runs"):
+    for job in paper.jobs(study, "smoke", tmp_path / "runs", share=0.2):
         start.train(job.algorithm, job.spec)
-    words = ["reproduce", "measures", "--folder", str(tmp_path / "runs"), "--jobs", "1"]
+    words = [
+        "reproduce",
+        "measures",
+        "--folder",
+        str(tmp_path / "runs"),
+        "--jobs",
+        "1",
+        "--share",
+        "0.2",
+    ]
     result = command(*words)
     assert result.code == 0, result.err
     page = tmp_path / "runs" / "smoke" / "figures" / "measures"

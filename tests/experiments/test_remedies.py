@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,41 +50,34 @@ def test_a_few_runs_are_trained_and_drawn(tmp_path: Path) -> None:
     chosen = {"ReLU", "ReLU + L2-init", "tanh + HR", "tanh + HR + UPGD"}
     jobs = [
         job
-        for arm, job in paper.arms_and_jobs(STUDY, "smoke", tmp_path, 1, share=0.5)
+        for arm, job in paper.arms_and_jobs(STUDY, "smoke", tmp_path, 1, share=0.1)
         if job.algorithm == "pqn" and arm.label in chosen
     ]
     assert len(jobs) == 4
     start.train_together("pqn", [fleet.with_form(job.spec, "on") for job in jobs], Quiet)
     runs, troubles = gather([tmp_path / "smoke"])
     assert not troubles
-    drawing = Drawing(STUDY, select(STUDY, runs, "smoke", share=0.5, seeds=1), "interval")
+    drawing = Drawing(STUDY, select(STUDY, runs, "smoke", share=0.1, seeds=1), "interval")
     composed = compositions.compose(drawing)
     assert set(composed.tables[0].data["arm"]) == chosen
     composed.draw()
 
 
-@pytest.fixture(scope="module")
-def drawing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Drawing, dict[str, Any]]:
-    """Made-up runs of three arms, of which one is better in every game."""
-    folder = tmp_path_factory.mktemp("made-up")
-    better = {"ReLU + ReDo": 30.0}
-    finals: dict[str, dict[str, list[float]]] = {}
-    for arm, job in paper.arms_and_jobs(STUDY, "paper", "runs"):
-        if job.algorithm != "pqn" or arm.label not in ("ReLU", "ReLU + ReDo", "ReLU + NaP"):
-            continue
-        fake = Fake(job, arm.label)
-        fake.end = 10.0 + job.spec.seed + better.get(arm.label, 0.0)
-        write(folder, job.path.name, fake.record())
-        finals.setdefault(arm.label, {}).setdefault(job.spec.env, []).append(fake.final)
+def drawing_of(folder: Path, algorithm: str, labels: tuple[str, ...], seeds: int) -> Drawing:
+    """Made-up runs of some arms, of which that with ReDo is better in every game."""
+    for arm, job in paper.arms_and_jobs(STUDY, "paper", "runs", seeds):
+        if job.algorithm == algorithm and arm.label in labels:
+            fake = Fake(job, arm.label)
+            fake.end = 10.0 + job.spec.seed + (30.0 if "ReDo" in arm.label else 0.0)
+            write(folder, job.path.name, fake.record())
     runs, troubles = gather([folder])
     assert not troubles
-    return Drawing(STUDY, select(STUDY, runs, "paper"), "interval"), finals
+    return Drawing(STUDY, select(STUDY, runs, "paper", seeds=seeds), "interval")
 
 
-def test_a_remedy_is_compared_with_the_same_network_without_it(
-    drawing: tuple[Drawing, dict[str, Any]],
-) -> None:
-    composed = compositions.compose(drawing[0])
+def test_a_remedy_is_compared_with_the_same_network_without_it(tmp_path: Path) -> None:
+    drawing = drawing_of(tmp_path, "pqn", ("ReLU", "ReLU + ReDo", "ReLU + NaP"), 5)
+    composed = compositions.compose(drawing)
     (table,) = composed.tables
     row = {name: dict(zip(table.data["arm"], table.data[name], strict=True)) for name in table.data}
     assert row["base"] == {"ReLU": "", "ReLU + ReDo": "ReLU", "ReLU + NaP": "ReLU"}
@@ -98,6 +90,29 @@ def test_a_remedy_is_compared_with_the_same_network_without_it(
     assert np.isfinite(row["dormant_fraction"]["ReLU"])
     figure = composed.draw()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ReDo", "NaP"]
+    pqn, dqn = figure.axes
+    assert [text.get_text() for text in pqn.texts] == []
+    assert [text.get_text() for text in dqn.texts] == ["no runs"]
+
+
+def test_what_is_compared_with_a_network_with_norms_is_in_the_legend(tmp_path: Path) -> None:
+    labels = ("ReLU", "ReLU + ReDo", "ReLU + LayerNorm", "ReLU + LayerNorm + NaP")
+    drawing = drawing_of(tmp_path, "dqn", labels, 2)
+    figure = compositions.compose(drawing).draw()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "against ReLU",
+        "against ReLU + LayerNorm",
+    ]
+    markers = {
+        str(line.get_label()): line for line in figure.axes[1].lines if line.get_marker() != "None"
+    }
+    plain, normed = (markers[f"against {base}"] for base in ("ReLU", "ReLU + LayerNorm"))
+    assert plain.get_color() == normed.get_color()
+    assert (normed.get_markerfacecolor(), plain.get_markerfacecolor()) == (
+        "white",
+        plain.get_color(),
+    )
 
 
 def test_the_base_is_the_longest_label_that_is_continued() -> None:

@@ -16,7 +16,6 @@ Reading a run needs neither torch nor the algorithm's module.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import warnings
@@ -284,7 +283,7 @@ class Run:
 
     def write(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append a row to a stream; it is written at the next ``flush``."""
-        self._open_stream(stream).write(_to_json(row))
+        self._open_stream(stream).write(row)
 
     def write_lines(self, stream: str, lines: Sequence[str]) -> None:
         """Append many rows, which are JSON already: 20 times faster than one by one."""
@@ -326,7 +325,7 @@ class Run:
             path, expected = self._stream(name), extents.get(name, streams.NOTHING)
             if name == "timing" and (problem := streams.problem(path, expected)):
                 warnings.warn(f"{self.path}: {problem}; timing goes on without it", stacklevel=2)
-                streams.keep(path, lambda row: _at_most(row, step))
+                streams.keep_until(path, step)
             else:
                 streams.cut(path, expected.bytes)
 
@@ -336,8 +335,7 @@ class Run:
         Keyword arguments name streams that are cut at another step.
         """
         for name in STREAMS:
-            last = earlier.get(name, step)
-            streams.keep(self._stream(name), lambda row, last=last: _at_most(row, last))  # type: ignore[misc]
+            streams.keep_until(self._stream(name), earlier.get(name, step))
 
     def _stream(self, name: str) -> Path:
         return self.path / f"{name}.jsonl"
@@ -360,11 +358,6 @@ _CONFIG = {
     "extended": list[dict[str, int]],
 }
 """What config.json holds, beside facts that nothing reads again."""
-
-
-def _at_most(row: Mapping[str, Any], step: int) -> bool:
-    there = row.get("step")
-    return isinstance(there, int) and there <= step
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -390,14 +383,3 @@ def _already_exists(run: Run, config: Mapping[str, Any]) -> str:
 
 
 _UNTIL = "  spec.train.until: "  # a run may be trained further
-
-
-def _to_json(value: Any) -> Any:
-    """Replace floats that are not finite, which JSON cannot hold, by null."""
-    if isinstance(value, Mapping):
-        return {key: _to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -62,8 +63,8 @@ class Stream:
         self._file = files.open_file(path, "ab")
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row; it is written at the next ``flush``."""
-        self.write_lines([json.dumps(row)])
+        """Append a row, with null for numbers that are not finite; ``flush`` writes it."""
+        self.write_lines([json.dumps(_finite(row))])
 
     def write_lines(self, lines: Sequence[str]) -> None:
         """Append rows that are JSON already."""
@@ -138,6 +139,22 @@ def keep(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     with files.open_file(path) as file:
         kept = [line for _, line, row in _parsed(file) if row is not None and wanted(row)]
     files.write_atomically(path, b"".join(line.rstrip(b"\n") + b"\n" for line in kept))
+
+
+def keep_until(path: Path, step: int) -> None:
+    """Drop the rows after a step, rows without one, and lines that cannot be read."""
+    keep(path, lambda row: isinstance(row.get("step"), int) and row["step"] <= step)
+
+
+def _finite(value: Any) -> Any:
+    """Replace floats that are not finite, which JSON cannot hold, by None."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def _own_file(path: Path) -> None:

@@ -227,7 +227,7 @@ def _ntk_rank(
     if not weights:
         return None
     with torch.enable_grad():
-        outputs = _tensors(_call(run, _some(inputs, OBSERVATIONS)))[0]
+        outputs = _tensors(_call(run, _evenly_spaced(inputs, OBSERVATIONS)))[0]
         jacobian = jacobian_of(outputs.flatten(1).amax(1), list(weights))
     if not torch.isfinite(jacobian).all():
         raise ValueError("a gradient of the outputs is not finite: the network has diverged")
@@ -284,13 +284,13 @@ def _call(function: Callable[..., Any], inputs: Any) -> Any:
 
 def _tensors(outputs: Any) -> list[Tensor]:
     """Return the tensors of numbers in a network's outputs, in their order."""
-    found = list(_floating(outputs))
-    if not found:
+    tensors = list(_floating(outputs))
+    if not tensors:
         raise ValueError(
             f"the network returned {type(outputs).__name__} without a tensor of numbers: pass "
             "forward=, a function that returns its outputs"
         )
-    return found
+    return tensors
 
 
 def _floating(outputs: Any) -> Iterator[Tensor]:
@@ -305,15 +305,15 @@ def _floating(outputs: Any) -> Iterator[Tensor]:
             yield from _floating(value)
 
 
-def _some(inputs: Any, count: int) -> Any:
+def _evenly_spaced(inputs: Any, count: int) -> Any:
     """Return evenly spaced observations of a batch, as many as ``count`` at most."""
     if isinstance(inputs, Tensor):
         every = -(-len(inputs) // count) if inputs.dim() else 1
         return inputs[::every] if inputs.dim() else inputs
     if isinstance(inputs, Mapping):
-        return {name: _some(value, count) for name, value in inputs.items()}
+        return {name: _evenly_spaced(value, count) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return tuple(_some(value, count) for value in inputs)
+        return tuple(_evenly_spaced(value, count) for value in inputs)
     return inputs
 
 

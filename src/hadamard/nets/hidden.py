@@ -57,7 +57,7 @@ class Hidden(nn.Module):
         """The affine maps whose rows are incoming weights: one for all branches, or one each."""
         return [m for m in self.layer.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
 
-    def drawn(self) -> dict[str, Tensor]:
+    def fresh_parameters(self) -> dict[str, Tensor]:
         """Return new random values of the parameters, by name."""
         return {f"layer.{name}": p.detach() for name, p in self.draw().named_parameters()}
 
@@ -80,7 +80,7 @@ class Head(nn.Linear):
         self.init, self.gain = init, gain
         initialize(self, init, gain)
 
-    def drawn(self) -> dict[str, Tensor]:
+    def fresh_parameters(self) -> dict[str, Tensor]:
         """Return new random values of the parameters, by name."""
         other = Head(self.in_features, self.out_features)
         other.initialize(self.init, self.gain)

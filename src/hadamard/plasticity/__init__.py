@@ -27,7 +27,8 @@ import torch
 from torch import nn
 
 from hadamard.core import discover, remedies
-from hadamard.plasticity._layers import HiddenLayer, hidden_layers, recognize_layers
+from hadamard.plasticity._layers import RECOGNIZED, HiddenLayer, hidden_layers
+from hadamard.plasticity._recognition import recognize_layers
 from hadamard.plasticity._remedies import Remedies, StackedRemedies
 
 __all__ = [
@@ -78,7 +79,7 @@ def attach(
 
     Those that change gradients or weights act with every ``optimizer.step()``. The others act when
     the result is called after an update, with the number of updates so far and the inputs of this
-    one. Its ``state_dict`` belongs in checkpoints.
+    one. Its ``state_dict`` belongs in checkpoints. Frozen weights stay as they are.
 
     Args:
         network: The network, on its device.
@@ -109,15 +110,20 @@ def attach(
     for config in configs.values():
         config.check()
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if missing := [n for n, p in network.named_parameters() if id(p) not in trained]:
+    named = dict(network.named_parameters())
+    if missing := [n for n, p in named.items() if p.requires_grad and id(p) not in trained]:
         raise ValueError(
             f"the optimizer does not have the parameter {missing[0]} of the network: make it with "
             "network.parameters()"
         )
-    if empty := [n for n, p in network.named_parameters() if p.numel() == 0]:
+    if empty := [n for n, p in named.items() if p.numel() == 0]:
         raise ValueError(f"{empty[0]} has no elements: a layer needs at least one neuron and input")
     if example is not None:
-        recognize_layers(network, example)
+        try:
+            recognize_layers(network, example)
+        except ValueError as problem:
+            # Raised by remedies that act on neurons; the others do not need the layers.
+            setattr(network, RECOGNIZED, problem)
     for name in configs:
         module = discover.find(discover.REMEDIES, name, "remedy")
         if hasattr(module, "prepare"):

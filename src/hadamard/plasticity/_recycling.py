@@ -22,7 +22,7 @@ def recycle(layer: HiddenLayer, neurons: Tensor, optimizer: torch.optim.Optimize
     number = int(neurons.sum())
     if not number:
         return 0
-    for part, values in zip(layer.parts, layer.drawn(), strict=True):
+    for part, values in zip(layer.parts, layer.fresh_values(), strict=True):
         for name, parameter in part.named_parameters(recurse=False):
             rows = neurons.repeat(len(parameter) // count)
             parameter[rows] = values[name].to(parameter.device)[rows]

@@ -29,7 +29,10 @@ class ChangesGradients(Protocol):
     """A remedy that acts between the gradient and the optimizer's step."""
 
     def change_gradients(self, weights: Tensors, gradients: Tensors, state: Tensors) -> None:
-        """Change the gradients in place; ``state`` is the remedy's, by the names in its own."""
+        """Change the gradients in place; ``state`` is the remedy's, by the names in its own.
+
+        A weight that the loss did not use may have no gradient.
+        """
 
 
 @runtime_checkable
@@ -94,7 +97,7 @@ class Remedies:
             gradient = gradient_of(optimizer, parameter)
             if gradient is not None:
                 gradients[name] = gradient.unsqueeze(0)
-        weights = {name: self.weights[name].detach().unsqueeze(0) for name in gradients}
+        weights = {name: p.detach().unsqueeze(0) for name, p in self.weights.items()}
         for name, remedy in self.on_gradients.items():
             remedy.change_gradients(weights, gradients, self.stacked_state(name))
 

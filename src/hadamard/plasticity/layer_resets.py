@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hadamard.compute.flat import moments
 from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
-from hadamard.plasticity._layers import drawn_anew, hidden_layers
+from hadamard.plasticity._layers import fresh_parameters, hidden_layers
 
 EXCLUDES = {"plasticity_injection": "a reset would undo what the injection keeps, the predictions"}
 _PURPOSE = 31
@@ -60,7 +60,7 @@ class LayerResets:
             return
         parameters = dict(self.network.named_parameters())
         with seeded(child_seed(self.seed, _PURPOSE, updates)):
-            fresh = drawn_anew(self.network)
+            fresh = fresh_parameters(self.network)
         for name in self.names:
             parameter = parameters[name]
             parameter.copy_(fresh[name])
@@ -97,7 +97,7 @@ def _reset_names(network: nn.Module, hidden: int) -> list[str]:
         frontier = {id(part) for layer in behind for part in layer.parts}
         depth += 1
     ids = {id(parameter) for module in chosen for parameter in module.parameters()}
-    return [name for name, parameter in network.named_parameters() if id(parameter) in ids]
+    return [n for n, p in network.named_parameters() if id(p) in ids and p.requires_grad]
 
 
 def build(

@@ -21,12 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from hadamard.core import require
-from hadamard.layers.norm import BranchNorm
-from hadamard.plasticity._layers import hidden_layers
+from hadamard.plasticity._layers import NORMS, hidden_layers
 from hadamard.plasticity._remedies import Tensors
 
 EXCLUDES = {"l2_init": "the projection to a norm undoes the pull toward the initial weights"}
-_NORMS = (BranchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _TINY = 1e-12
 """Smallest norm that is divided by."""
 
@@ -54,8 +52,8 @@ class NaP:
         rescaled as one vector."""
         without: list[str] = []
         for layer in hidden_layers(network):
-            norms = [part for part in layer.parts if isinstance(part, _NORMS)]
-            if not norms:
+            norms = [part for part in layer.parts if isinstance(part, NORMS)]
+            if not layer.normalized:
                 without.append(layer.name)
             for affine in layer.affines:
                 name = names[id(affine.get_parameter("weight"))]
@@ -66,8 +64,9 @@ class NaP:
                     self.groups[own[0]] = layer.branches, own
         if without:
             raise ValueError(
-                f"nap needs a norm before the activation of every hidden layer, and "
-                f"{', '.join(without)} has none: add --net.norm layer --net.where all"
+                "nap needs a norm before the activation of every hidden layer, and there is none "
+                f"after {', '.join(without)}: add --net.norm layer --net.where all, or, in a "
+                "network of your own, nn.LayerNorm"
             )
         self.state = {"updates": torch.zeros((), dtype=torch.int64)}
         parameters = {n: p.detach().unsqueeze(0) for n, p in network.named_parameters()}

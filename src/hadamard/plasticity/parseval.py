@@ -60,6 +60,8 @@ class Parseval:
         """Add the regularizer's gradient."""
         del state
         for name, branches in self.branches.items():
+            if name not in gradients:
+                continue  # this update did not use the layer
             weight, gradient = weights[name], gradients[name]
             rows = weight.flatten(2).unflatten(1, (branches, -1))
             factor = 4 * self.config.strength * (_WIDTH / rows.shape[-2]) ** 2

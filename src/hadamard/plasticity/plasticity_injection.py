@@ -15,6 +15,7 @@ this costs their computation before the injection, too.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,12 @@ from torch import Tensor, nn
 from hadamard.compute.flat import moments
 from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
-from hadamard.nets.hidden import Hidden
-from hadamard.plasticity._layers import drawn_anew
+from hadamard.plasticity._layers import fresh_parameters, hidden_layers
 
 _PURPOSE = 35
 """Of the random numbers, see ``child_seed``."""
+_NAME = "injected"
+"""Of the frozen copies, as a module of the output layer."""
 
 
 @dataclass(frozen=True)
@@ -43,42 +45,45 @@ class Config:
         require.positive(self, "after", section="plasticity-injection")
 
 
-class _Frozen(nn.Module):
-    """The last hidden layer and an output layer with weights that are not trained."""
+class _Frozen(nn.Sequential):
+    """A copy of a head whose weights are not trained."""
 
     measured = False
     """The diagnosis leaves out what is inside."""
 
-    def __init__(self, hidden: Hidden, head: nn.Module) -> None:
-        super().__init__()
-        self.hidden, self.head = copy.deepcopy(hidden.layer), copy.deepcopy(head)
+    def __init__(self, head: Sequence[nn.Module]) -> None:
+        super().__init__(*copy.deepcopy(list(head)))
         for module in self.modules():
             for name, parameter in list(module.named_parameters(recurse=False)):
                 delattr(module, name)
                 module.register_buffer(name, parameter.detach().clone())
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the head's output."""
-        output: Tensor = self.head(self.hidden(x))
-        return output
+    def train(self, mode: bool = True) -> _Frozen:
+        """Keep the copy deterministic: dropout in it would keep two copies from canceling."""
+        del mode
+        return super().train(False)
 
 
 class Injected(nn.Module):
-    """The frozen heads of one output layer, whose difference is added to its output."""
+    """Two frozen copies of a head, whose difference is added to its output."""
 
-    def __init__(self, hidden: Hidden, head: nn.Module) -> None:
+    def __init__(self, head: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.old, self.new = _Frozen(hidden, head), _Frozen(hidden, head)
+        self.old, self.new = _Frozen(head).train(), _Frozen(head).train()
         self.input: Tensor | None = None
-        hidden.register_forward_pre_hook(self.remember)
-        head.register_forward_hook(self.corrected)
+
+    def join(self, head: Sequence[nn.Module]) -> None:
+        """Be computed with the head from now on, as a part of its output layer."""
+        head[0].register_forward_pre_hook(self.remember)
+        head[-1].register_forward_hook(self.corrected)
+        head[-1].add_module(_NAME, self)
 
     def remember(self, _: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Keep the head's input until its output is there."""
         self.input = inputs[0]
 
     def corrected(self, _: nn.Module, __: object, output: Tensor) -> Tensor:
-        """Return the output with what the frozen heads add to it."""
+        """Return the output with what the frozen copies add to it."""
         x, self.input = self.input, None
         if x is None:  # the output layer is used by itself
             return output
@@ -87,34 +92,29 @@ class Injected(nn.Module):
 
 
 def prepare(network: nn.Module) -> None:
-    """Add the frozen heads, which cancel until the injection."""
-    for name, (hidden, head) in _heads(network).items():
-        network.add_module(_place(name), Injected(hidden, head))
+    """Add the frozen copies of each head, which cancel until the injection."""
+    heads = _heads(network)
+    for head in heads:
+        if stateful := [m for part in head for m in part.modules() if list(m.buffers(False))]:
+            raise ValueError(
+                f"plasticity_injection cannot freeze a {type(stateful[0]).__name__}, which changes "
+                "without a gradient: use nn.LayerNorm in the last hidden layer"
+            )
+    # All are copied before the first is joined: heads may share their hidden layer.
+    for injected, head in [(Injected(head), head) for head in heads]:
+        injected.join(head)
 
 
-def _place(head: str) -> str:
-    """Return the name of an output layer's frozen heads in the network."""
-    return f"injected_{head.replace('.', '_')}"
-
-
-def _heads(network: nn.Module) -> dict[str, tuple[Hidden, nn.Module]]:
-    """Return each output layer by name, with the hidden layer that it reads."""
-    names = {id(module): name for name, module in network.named_modules()}
-    hidden = [m for m in network.modules() if isinstance(m, Hidden)]
-    inner = {id(part) for layer in hidden for part in layer.modules()}
-    heads = {
-        names[id(reader)]: (layer, reader)
-        for layer in hidden
-        for reader in layer.readers
-        if id(reader) not in inner and id(reader) in names
-    }
-    if not heads:
-        raise ValueError(
-            f"plasticity_injection needs a network of hadamard.nets, whose last hidden layer is "
-            f"known, and {type(network).__name__} is none: build its last layers from "
-            "hadamard.nets.hidden"
-        )
-    return heads
+def _heads(network: nn.Module) -> list[list[nn.Module]]:
+    """Return each output layer with the modules of the hidden layer before it, in their order."""
+    layers = hidden_layers(network)
+    inner = {id(part) for layer in layers for part in layer.parts}
+    return [
+        route
+        for layer in layers
+        for route in layer.routes
+        if not any(id(module) in inner for module in route[-1].modules())
+    ]
 
 
 class PlasticityInjection:
@@ -133,14 +133,13 @@ class PlasticityInjection:
             return
         names = {id(module): name for name, module in self.network.named_modules()}
         with seeded(child_seed(self.seed, _PURPOSE)):
-            fresh = drawn_anew(self.network)
+            fresh = fresh_parameters(self.network)
         replaced: dict[str, nn.Parameter] = {}
-        for name, (hidden, head) in _heads(self.network).items():
-            injected = self.network.get_submodule(_place(name))
+        for head in _heads(self.network):
+            injected = head[-1].get_submodule(_NAME)
             assert isinstance(injected, Injected)
-            for part, module in (("hidden", hidden.layer), ("head", head)):
-                old = dict(injected.old.get_submodule(part).named_buffers())
-                new = dict(injected.new.get_submodule(part).named_buffers())
+            for module, *frozen in zip(head, injected.old, injected.new, strict=True):
+                old, new = (dict(copied.named_buffers()) for copied in frozen)
                 for key, parameter in module.named_parameters():
                     place = f"{names[id(module)]}.{key}"
                     old[key].copy_(parameter)

@@ -68,6 +68,8 @@ class ReGraMa:
         """Remember the size of the gradients; they stay as they are."""
         del weights
         for layer, names in self.weights.items():
+            if any(name not in gradients for name in names):
+                continue  # this update did not use the layer
             count = state[layer].shape[1]
             sizes = [
                 gradients[name].abs().flatten(2).mean(2).unflatten(1, (-1, count)).mean(1)

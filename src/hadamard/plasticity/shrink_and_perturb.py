@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hadamard.compute.flat import moments
 from hadamard.core import require
 from hadamard.core.random import child_seed, seeded
-from hadamard.plasticity._layers import drawn_anew
+from hadamard.plasticity._layers import fresh_parameters
 
 EXCLUDES = {"nap": "the projection undoes the shrinking"}
 _PURPOSE = 30
@@ -53,6 +53,8 @@ class ShrinkAndPerturb:
         self, network: nn.Module, optimizer: torch.optim.Optimizer, config: Config, seed: int
     ) -> None:
         self.network, self.optimizer, self.config, self.seed = network, optimizer, config, seed
+        with seeded(seed):
+            fresh_parameters(network)  # an error now if a layer cannot be drawn
 
     @torch.no_grad()
     def __call__(self, updates: int, obs: Tensor) -> None:
@@ -62,7 +64,7 @@ class ShrinkAndPerturb:
             return
         parameters = dict(self.network.named_parameters())
         with seeded(child_seed(self.seed, _PURPOSE, updates)):
-            fresh = drawn_anew(self.network)
+            fresh = fresh_parameters(self.network)
         for name, value in fresh.items():
             parameter = parameters[name]
             parameter.mul_(self.config.shrink)

@@ -67,7 +67,8 @@ class UPGD:
         """Update the utilities and keep the weights as they are before the step."""
         for name, gradient in gradients.items():
             state[f"utility of {name}"].lerp_(-gradient * weights[name], 1 - self.config.decay)
-            state[f"{name} before"].copy_(weights[name])
+        for name, weight in weights.items():  # those without a gradient may have changed as well
+            state[f"{name} before"].copy_(weight)
 
     def change_weights(self, weights: Tensors, state: Tensors, rates: Tensor) -> None:
         """Take the gated part of the step, and of the noise."""

@@ -7,6 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from hadamard.core import record
+from hadamard.core.run import Run
+from hadamard.training.outcomes import Diverged
+
 
 class Finite:
     """Watches the losses of one run, and its weights when asked."""
@@ -27,6 +31,18 @@ class Finite:
         if losses is not None and not math.isfinite(losses):
             return "the loss is not finite"
         return None if self._weights_are_finite() else "a weight is not finite"
+
+    def check(self, algorithm: str, run: Run, step: int) -> None:
+        """Raise an error if a loss or a weight is not finite, before it is recorded or saved."""
+        problem = self.problem()
+        if problem is None:
+            return
+        run.flush()
+        raise Diverged(
+            f"{algorithm} diverged: {problem} at step {step:,}; "
+            f"{record.last_saved(run.checkpoints)}. "
+            "Try a smaller --algo.learning-rate or another --net.activation"
+        )
 
     def _weights_are_finite(self) -> bool:
         if self.weights is not None:

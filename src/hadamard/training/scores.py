@@ -37,6 +37,10 @@ class Scores:
             return mean(self.greedy[bisect_left(self.greedy_steps, self.greedy_steps[-1]) :])
         return greedy_window_mean(self.greedy_steps, self.greedy, now=step, budget=self.budget)
 
+    def at(self, step: int) -> dict[str, float | None]:
+        """Return both scores at a step, by the names that the display and callbacks have."""
+        return {"score": self.training_score(), "greedy": self.greedy_score(step)}
+
 
 def mean(values: Collection[float]) -> float | None:
     """Return the mean, or None if there are no values."""

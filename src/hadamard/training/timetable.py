@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from hadamard.core.config import TrainSpec
 
 
 class Due(NamedTuple):
@@ -25,6 +27,13 @@ class Timetable:
     diagnosis: int
     log: int
     film: int = 0
+
+    @classmethod
+    def of_settings(cls, train: TrainSpec, *, diagnosis: int) -> Self:
+        """Return the intervals of a run's settings; a short run's diagnosis has its own."""
+        return cls(
+            train.eval_every, train.checkpoint_every, diagnosis, train.log_every, train.film_every
+        )
 
     def due(self, before: int, after: int) -> Due:
         """Return which tasks became due between two step counts.

@@ -11,9 +11,9 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from hadamard.core.config import TrainSpec
+from hadamard.core.config import RunSpec, TrainSpec, to_dict
 from hadamard.core.files import write_atomically
 from hadamard.core.run import RunError
 from hadamard.trackers import (
@@ -76,6 +76,20 @@ class Trackers:
             self._open("trackio", lambda: Trackio(trackio, folder.name, config))
         if mlflow is not None:
             self._open("mlflow", lambda: MLflow(mlflow, folder.name, config))
+
+    @classmethod
+    def of_settings(cls, spec: RunSpec[Any], folder: Path, step: int) -> Self:
+        """Open the trackers that a run's settings ask for."""
+        train = spec.train
+        return cls(
+            folder,
+            step,
+            tensorboard=train.tensorboard,
+            wandb=train.wandb,
+            trackio=train.trackio,
+            mlflow=train.mlflow,
+            config=to_dict(spec),
+        )
 
     def _open(self, name: str, make: Callable[[], Tracker]) -> None:
         try:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from hadamard.core import checkpoint, machine, record
-from hadamard.core.config import to_dict
 from hadamard.core.random import Counters
 from hadamard.core.run import Run
 from hadamard.core.typed import checked
@@ -26,7 +25,7 @@ from hadamard.training.episodes import Episodes
 from hadamard.training.evaluate import evaluate
 from hadamard.training.filming import Films
 from hadamard.training.finite import Finite
-from hadamard.training.outcomes import Diverged, Interrupted, StoppedByCallback
+from hadamard.training.outcomes import Interrupted, StoppedByCallback
 from hadamard.training.pipeline import Pipeline
 from hadamard.training.progress import Progress
 from hadamard.training.saved_rows import SavedRows
@@ -64,13 +63,7 @@ class Trainer:
         )
         rollout = self.envs.num_envs * getattr(self.spec.algo, "rollout_steps", 0)
         self.recent = health_stream.RecentObservations(train, self.device, rollout)
-        self.timetable = Timetable(
-            train.eval_every,
-            train.checkpoint_every,
-            self.recent.every,
-            train.log_every,
-            train.film_every,
-        )
+        self.timetable = Timetable.of_settings(train, diagnosis=self.recent.every)
         self.callbacks = Callbacks(callbacks, run.path, train.horizon)
         self.films = Films(self.spec, self.device, run.path)
         self.scores = Scores(train.horizon, evaluations=self.evaluation is not None)
@@ -93,15 +86,7 @@ class Trainer:
                 self.pipeline.reset()
             self.progress = progress(setup.title(run.path), train.horizon, self.step)
             stack.callback(self.progress.close)
-            self.trackers = Trackers(
-                run.path,
-                self.step,
-                tensorboard=train.tensorboard,
-                wandb=train.wandb,
-                trackio=train.trackio,
-                mlflow=train.mlflow,
-                config=to_dict(self.spec),
-            )
+            self.trackers = Trackers.of_settings(self.spec, run.path, self.step)
             if self.step == 0:
                 self.evaluate()
             self._computing = stack.pop_all()
@@ -318,10 +303,13 @@ class Trainer:
         self._record_diagnosis(diagnosis)
 
     def _record_diagnosis(self, diagnosis: Diagnosis | ValueError) -> None:
-        """Record a diagnosis; the first one after each checkpoint also as densities of neurons."""
+        """Record a diagnosis, or raise why there is none.
+
+        The first one after each checkpoint is recorded as densities of neurons, too.
+        """
         self._check_finite()
         if isinstance(diagnosis, ValueError):
-            raise diagnosis  # why it could not be made
+            raise diagnosis
         with self.clock("health"):
             health_stream.write(self.run, self.step, diagnosis, densities=self._densities_due)
             self._densities_due = False
@@ -355,7 +343,7 @@ class Trainer:
     def _log(self) -> None:
         self._check_finite()
         self._logged_step = self.step
-        self.facts |= self._present_scores()
+        self.facts |= self.scores.at(self.step)
         row: dict[str, Any] = {"step": self.step, "score": self.facts["score"]}
         row |= {"episodes": self.episodes, **self.agent.schedules()}
         row |= {name: float(value) for name, value in (self.latest or {}).items()}
@@ -372,7 +360,7 @@ class Trainer:
     def _tell(self, kind: Kind, values: Mapping[str, Any]) -> None:
         """Tell the callbacks of something that was just written."""
         if self.callbacks.callbacks:
-            self.callbacks.tell(kind, self.step, self._present_scores(), values)
+            self.callbacks.tell(kind, self.step, self.scores.at(self.step), values)
 
     def _display_if_due(self) -> None:
         if time.monotonic() - self._displayed > DISPLAY_SECONDS:
@@ -381,23 +369,11 @@ class Trainer:
     def _display(self) -> None:
         self._displayed = time.monotonic()
         # Not kept in ``facts``, which is checkpointed: this depends on wall-clock time.
-        self.progress.update(self.step, {**self.facts, **self._present_scores()})
-
-    def _present_scores(self) -> dict[str, float | None]:
-        greedy = self.scores.greedy_score(self.step)
-        return {"score": self.scores.training_score(), "greedy": greedy}
+        self.progress.update(self.step, {**self.facts, **self.scores.at(self.step)})
 
     def _check_finite(self) -> None:
         """Stop if a loss or a weight is not finite, before it is learned from or saved."""
-        problem = self.finite.problem()
-        if problem is None:
-            return
-        self.run.flush()
-        raise Diverged(
-            f"{self.algorithm} diverged: {problem} at step {self.step:,}; "
-            f"{record.last_saved(self.run.checkpoints)}. "
-            "Try a smaller --algo.learning-rate or another --net.activation"
-        )
+        self.finite.check(self.algorithm, self.run, self.step)
 
     def finish(self) -> None:
         """Save, write the last row and the summary, and mark the run as finished."""

@@ -18,13 +18,13 @@ from hadamard.core.random import child_seed
 from hadamard.health import diagnose
 from hadamard.report.data.from_record import run_with_densities
 from hadamard.report.data.packed import packed, record_of, unpacked
-from hadamard.training.relearning import FILE, Budget, learning, relearn, targets
-from hadamard.training.relearning.measured import measured
-from hadamard.training.relearning.saved import Group, groups
+from hadamard.training.relearning import FILE, Budget, relearn, targets
+from hadamard.training.relearning.fine_tuning import Regressor, fine_tune
+from hadamard.training.relearning.measures import measure
+from hadamard.training.relearning.networks import Group, groups
 from tests.support.commands import Command, small
 
 CPU = torch.device("cpu")
-SMALL = Budget(observations=128, updates=20, batch_size=32, learning_rate=0.01)
 
 
 def group_of(folder: Path, *names: str) -> Group:
@@ -40,7 +40,7 @@ def test_it_equals_plain_training_of_each_network(trained: Path) -> None:
     assert len(networks) == 4
     obs = targets.own_observations(networks, group.env, 96, CPU)
     target = targets.random_targets(obs, 1.0)
-    together = learning.learned(networks, obs, target, 12, 32, 0.01)
+    together = fine_tune(networks, obs, target, Budget(96, 12, 32, 0.01))
     order = [
         torch.randperm(96, generator=generator)
         for generator in [torch.Generator().manual_seed(child_seed(31, 1))]
@@ -48,7 +48,7 @@ def test_it_equals_plain_training_of_each_network(trained: Path) -> None:
     ]
     batches = [part for epoch in order for part in epoch.split(32)]
     for network, own_obs, own_target, result in zip(networks, obs, target, together, strict=True):
-        alone = learning.Regressor(network.get_submodule("encoder"), 4)  # type: ignore[arg-type]
+        alone = Regressor(network.get_submodule("encoder"), 4)  # type: ignore[arg-type]
         optimizer = torch.optim.Adam(alone.parameters(), 0.01)
         for batch in batches[:12]:
             optimizer.zero_grad()
@@ -65,7 +65,7 @@ def test_more_updates_learn_more(trained: Path) -> None:
     networks = [saved.network for saved in group.saved]
     obs = targets.own_observations(networks, group.env, 64, CPU)
     target = targets.random_targets(obs, 1.0)
-    before, after = (learning.learned(networks, obs, target, n, 32, 0.01) for n in (1, 150))
+    before, after = (fine_tune(networks, obs, target, Budget(64, n, 32, 0.01)) for n in (1, 150))
     assert max(value for value in before if value is not None) < 0.2
     assert min(value or 0 for value in after) > 0.2
 
@@ -108,7 +108,7 @@ def test_measures_are_those_of_a_diagnosis_and_change_nothing(trained: Path) -> 
     networks = [saved.network for saved in group.saved]
     before = [{n: p.clone() for n, p in network.named_parameters()} for network in networks]
     obs = targets.own_observations(networks, group.env, 100, CPU)
-    rows = measured(networks, obs)
+    rows = measure(networks, obs)
     for network, own, row, weights in zip(networks, obs, rows, before, strict=True):
         assert isinstance(row, dict)
         report = diagnose(network, own, "encoder.hidden.1", measures="ntk")

@@ -5,9 +5,10 @@ compares), tasks, seeds and a budget. `jobs` returns its runs at one of the scal
 is named after the run's settings, not after the experiment: Figure 1 and Table 2 reuse the runs
 of other experiments.
 
-The classes are in `model`, the experiments in `entries`, those of our own in `studies`, their tasks
-in `tasks`, their sizes in `scales`, and what the paper states that no runs can decide in
-`statements`. Nothing here imports torch before `jobs` is called.
+The classes are in `model`; the experiments in `mechanism`, `main_results` and `appendix`, by name
+in `entries`; their arms in `arms`, numbers and notes that several have in `shared`, tasks in
+`tasks`, sizes in `scales`. Experiments of our own are in `studies`, and what the paper states that
+no runs can decide in `statements`. Nothing here imports torch before `jobs` is called.
 """
 
 from __future__ import annotations
@@ -19,15 +20,7 @@ from typing import TYPE_CHECKING
 
 from hadamard.core import identity, require
 from hadamard.experiments.paper.entries import EXPERIMENTS, WITHOUT_RUNS
-from hadamard.experiments.paper.model import (
-    Arm,
-    Claim,
-    Experiment,
-    Panel,
-    Plot,
-    Shading,
-    Stated,
-)
+from hadamard.experiments.paper.model import Arm, Claim, Experiment, Panel, Plot, Shading, Stated
 from hadamard.experiments.paper.scales import SCALES, shortened
 from hadamard.experiments.paper.statements import STATEMENTS, Statement
 from hadamard.experiments.paper.studies import STUDIES

@@ -40,6 +40,8 @@ class _Row(NamedTuple):
     arm: str
     base: str
     """Empty for an arm that is an addition to no other."""
+    network: str
+    """The arm without any addition."""
     changes: dict[str, Difference | None]
     """By measure: of the score in percent, of others in points."""
 
@@ -91,7 +93,10 @@ def _rows(data: PanelRuns) -> list[_Row]:
                     unit="percent" if measure == SCORE else "points",
                     rng=report_generator(),
                 )
-        rows.append(_Row(label, base, changes))
+        network = label
+        while shorter := base_of(network, labels):
+            network = shorter
+        rows.append(_Row(label, base, network, changes))
     return rows
 
 
@@ -100,42 +105,57 @@ def _draw(drawing: Drawing, rows: dict[str, list[_Row]]) -> Figure:
     additions = list(
         dict.fromkeys(row.addition for own in rows.values() for row in own if row.base)
     )
-    bases = list(dict.fromkeys(row.base for own in rows.values() for row in own if row.base))
+    networks = list(dict.fromkeys(row.network for own in rows.values() for row in own))
     footer = textwrap.wrap(drawing.footer([SCORE]), 110)
     height = 1.5 + 0.36 * len(additions) + 0.15 * len(footer)
     margins = (1.7, 0.15, 0.6 + 0.15 * len(footer), 0.55)
     figure = new_figure(3.1 * max(1, len(rows)) + 1.7, height, margins)
     panels = figure.subplots(1, max(1, len(rows)), squeeze=False, sharey=True)[0]
     for axes, (algorithm, own) in zip(panels, rows.items(), strict=False):
-        _draw_panel(axes, own, additions, bases)
+        _draw_panel(axes, own, additions, networks)
         axes.set_title(algorithm_name(algorithm), fontsize=10)
         axes.set_xlabel("change of the score (%)", fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    if handles:
+    legend = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if legend:
         figure.legend(
-            handles, labels, loc="upper right", ncols=len(labels), fontsize=8, frameon=False
+            [*legend.values()],
+            [*legend],
+            loc="upper right",
+            ncols=len(legend),
+            fontsize=8,
+            frameon=False,
         )
     add_footer(figure, footer)
     return figure
 
 
-def _draw_panel(axes: Axes, rows: list[_Row], additions: list[str], bases: list[str]) -> None:
-    for number, base in enumerate(bases):
+def _draw_panel(axes: Axes, rows: list[_Row], additions: list[str], networks: list[str]) -> None:
+    """Draw the changes by each addition; markers are open where the base has another addition."""
+    labeled: set[str] = set()
+    for row in rows:
+        change = row.changes[SCORE]
+        if change is None:
+            continue
+        number = networks.index(row.network)
         style = variant_style(number)
-        offset = 0.28 * (0.5 - number / max(1, len(bases) - 1)) if len(bases) > 1 else 0.0
-        first = True
-        for row in rows:
-            change = row.changes[SCORE]
-            if row.base != base or change is None:
-                continue
-            place = len(additions) - 1 - additions.index(row.addition) + offset
-            value, low, high = change.estimate
-            if np.isfinite(low):
-                axes.plot([low, high], [place, place], color=style.color, linewidth=2, alpha=0.5)
-            axes.plot([value], [place], color=style.color, marker=style.marker, markersize=5,
-                      linestyle="none", label=base if first else None)  # fmt: skip
-            first = False
-    axes.axvline(0, color="#555555", linewidth=1)
+        offset = 0.28 * (0.5 - number / (len(networks) - 1)) if len(networks) > 1 else 0.0
+        place = len(additions) - 1 - additions.index(row.addition) + offset
+        value, low, high = change.estimate
+        if np.isfinite(low):
+            axes.plot([low, high], [place, place], color=style.color, linewidth=2, alpha=0.5)
+        axes.plot([value], [place], color=style.color, marker=style.marker, markersize=5,
+                  markerfacecolor=style.color if row.base == row.network else "white",
+                  linestyle="none",
+                  label=None if row.base in labeled else f"against {row.base}")  # fmt: skip
+        labeled.add(row.base)
+    if not labeled:
+        axes.text(0.5, 0.5, "no runs", transform=axes.transAxes, ha="center", color="#555555")
+        axes.set_xticks([])
+    axes.axvline(0, color="#555555", linewidth=1, zorder=1)
     axes.set_yticks(range(len(additions)), additions[::-1])
     axes.set_ylim(-0.6, len(additions) - 0.4)
     style_axes(axes, grid="x", ticks=8.5)

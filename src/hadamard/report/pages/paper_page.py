@@ -244,6 +244,7 @@ def _rule(drawing: Drawing, scale: str) -> str:
 
 def _what_was_run(drawing: Drawing) -> str:
     paper_panels = {panel.algorithm: panel for panel in drawing.experiment.panels}
+    in_full = "in full" if drawing.experiment.ours else "the paper"
     text_columns: dict[str, list[str]] = {}
     for algorithm, data in drawing.panels.items():
         paper = paper_panels[algorithm]
@@ -254,7 +255,7 @@ def _what_was_run(drawing: Drawing) -> str:
             "arms": ", ".join(data.shown_labels) or "none",
             "seeds": count_range(data.seeds(), "seed"),
             "budget": data.budget_words,
-            "the paper": f"{counted(len(paper.tasks), 'task')}, {counted(paper.seeds, 'seed')}, "
+            in_full: f"{counted(len(paper.tasks), 'task')}, {counted(paper.seeds, 'seed')}, "
             f"{steps_words(paper.steps)} steps",
             "machine": listed(dict.fromkeys(plain(run.machine) for run in runs if run.machine)),
             "commit": listed(dict.fromkeys(plain((run.commit or "–")[:9]) for run in runs)),

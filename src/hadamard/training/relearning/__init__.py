@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +19,18 @@ from hadamard.core import machine
 from hadamard.core.files import RunError, is_file, read_json, write_atomically
 from hadamard.core.typed import checked
 from hadamard.text import counted
-from hadamard.training.relearning import learning, targets
-from hadamard.training.relearning.measured import measured
-from hadamard.training.relearning.saved import Group, Saved, groups
+from hadamard.training.relearning import targets
+from hadamard.training.relearning.budget import Budget
+from hadamard.training.relearning.fine_tuning import fine_tune
+from hadamard.training.relearning.measures import measure
+from hadamard.training.relearning.networks import Group, SavedNetwork, groups
+
+__all__ = ["FILE", "Budget", "is_done", "relearn"]
 
 FILE = "relearning.json"
 _FORMAT = "hadamard relearning 1"
 _TOGETHER = {"cpu": 16, "cuda": 128}
 """Networks that learn as one computation."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How networks relearn; all of it is recorded beside the results."""
-
-    observations: int = 2_048
-    """Observations of each target."""
-    updates: int = 200
-    """Updates on each target, with Adam and a new last layer."""
-    batch_size: int = 256
-    """Observations in an update."""
-    learning_rate: float = 1e-3
-    """Adam's learning rate."""
-    checkpoints: int = 4
-    """Checkpoints of each run, at most: evenly spaced, the last one among them."""
-
-    def check(self) -> None:
-        """Refuse settings out of range."""
-        for name in ("observations", "updates", "batch_size", "checkpoints"):
-            least = 1 if name in ("updates", "checkpoints") else 2
-            if getattr(self, name) < least:
-                option = f"--{name}".replace("_", "-")
-                raise ValueError(f"{option} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ValueError(f"--learning-rate must be above 0, got {self.learning_rate}")
-        if self.batch_size > self.observations:
-            raise ValueError(
-                f"--batch-size {self.batch_size} is more than --observations {self.observations}: "
-                "lower the first, or raise the second"
-            )
 
 
 def relearn(
@@ -108,37 +81,28 @@ def is_done(path: Path, budget: Budget) -> bool:
         return False
 
 
-def _parts(group: Group, size: int) -> Iterator[list[Saved]]:
+def _parts(group: Group, size: int) -> Iterator[list[SavedNetwork]]:
     for start in range(0, len(group.saved), size):
         yield group.saved[start : start + size]
 
 
 def _rows(
-    part: list[Saved], group: Group, budget: Budget, other: str | None, device: torch.device
+    part: list[SavedNetwork], group: Group, budget: Budget, other: str | None, device: torch.device
 ) -> list[dict[str, Any] | str]:
     """Return each network's measures and what it learned, or why there is nothing to say."""
     networks = [saved.network for saved in part]
     obs = targets.own_observations(networks, group.env, budget.observations, device)
-    measures = measured(networks, obs)
-    learned = {
-        "random": learning.learned(
-            networks,
-            obs,
-            targets.random_targets(obs, group.spec.pixel_scale),
-            budget.updates,
-            budget.batch_size,
-            budget.learning_rate,
-        )
-    }
+    measures = measure(networks, obs)
+    random = targets.random_targets(obs, group.spec.pixel_scale)
+    learned = {"random": fine_tune(networks, obs, random, budget)}
     if other is not None:
         frames, returns = targets.returns_of(other, group.spec, budget.observations, device)
-        learned["other"] = learning.learned(
+        count = len(networks)
+        learned["other"] = fine_tune(
             networks,
-            frames.expand(len(networks), *frames.shape),
-            returns.expand(len(networks), *returns.shape),
-            budget.updates,
-            budget.batch_size,
-            budget.learning_rate,
+            frames.expand(count, *frames.shape),
+            returns.expand(count, *returns.shape),
+            budget,
         )
     return [
         own

@@ -16,20 +16,24 @@ from hadamard.core.types import Envs, EnvSpec
 RANDOM_OUTPUTS = 4
 """Random targets of each observation."""
 _SEED = 30
-"""Purpose of random numbers, see ``child_seed``: the same for all networks, so they compare."""
+"""Of all random numbers: the same for every network, so that they compare."""
 _GAMES = 16
+"""Games that a network plays side by side."""
 _WARM_UP = 64
 """Steps before observations are kept: the beginnings of games are alike."""
 _APART = 2
 """Steps between observations that are kept."""
-_EXPLORED = 0.05
+_RANDOM_SHARE = 0.05
+"""Share of actions that are random."""
 _FREQUENCY = 10.0
+"""What the projections of random targets are multiplied with: many periods of the sine."""
 _DISCOUNT = 0.9
+"""Of later rewards, in the returns of another game."""
 _TAIL = 32
 """Steps after the last kept observation, whose rewards still count to a return."""
 
 
-class _Player:
+class Player:
     """A network's outputs, for many at once."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -53,7 +57,7 @@ def own_observations(
     seed = child_seed(_SEED, 0)
     games = _make(env, seed, len(networks) * _GAMES, device)
     generator = torch.Generator(device).manual_seed(seed)
-    scores = StackedModules([_Player(network) for network in networks], ["network"]).over_agents(
+    scores = StackedModules([Player(network) for network in networks], ["network"]).over_agents(
         "scores"
     )
     kept: list[Tensor] = []
@@ -64,7 +68,7 @@ def own_observations(
             if step >= _WARM_UP and step % _APART == 0:
                 kept.append(by_network.clone())
             greedy = scores(by_network).argmax(2).flatten()
-            action = _explored(greedy, games.spec.num_actions, generator)
+            action = _with_random_actions(greedy, games.spec.num_actions, generator)
             obs = games.step(action.cpu()).obs.to(device)
     finally:
         games.close()
@@ -109,10 +113,12 @@ def returns_of(env: str, spec: EnvSpec, count: int, device: torch.device) -> tup
     steps = _APART * -(-count // _GAMES)
     try:
         obs = games.reset().to(device)
-        nothing = torch.zeros(_GAMES, dtype=torch.int64, device=device)
+        first_action = torch.zeros(_GAMES, dtype=torch.int64, device=device)
         for _ in range(_WARM_UP + steps + _TAIL):
             frames.append(obs.clone())
-            action = _explored(nothing, games.spec.num_actions, generator, share=1.0)
+            action = _with_random_actions(
+                first_action, games.spec.num_actions, generator, share=1.0
+            )
             outcome = games.step(action.cpu())
             obs = outcome.obs.to(device)
             rewards.append(outcome.reward)
@@ -167,10 +173,10 @@ def _padded(obs: Tensor, spec: EnvSpec) -> Tensor:
     return torch.cat([obs, empty], 1)
 
 
-def _explored(
-    action: Tensor, actions: int, generator: torch.Generator, share: float = _EXPLORED
+def _with_random_actions(
+    action: Tensor, actions: int, generator: torch.Generator, share: float = _RANDOM_SHARE
 ) -> Tensor:
     """Replace a share of actions by random ones."""
     chance = torch.rand(action.shape, generator=generator, device=action.device)
-    drawn = torch.randint(actions, action.shape, generator=generator, device=action.device)
-    return torch.where(chance < share, drawn, action)
+    random = torch.randint(actions, action.shape, generator=generator, device=action.device)
+    return torch.where(chance < share, random, action)

@@ -23,7 +23,7 @@ from hadamard.training.load_agent import bare_agent
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SavedNetwork:
     """A network as a checkpoint has it."""
 
     path: Path
@@ -39,7 +39,7 @@ class Group:
     algorithm: str
     env: str
     spec: EnvSpec
-    saved: list[Saved] = field(default_factory=list)
+    saved: list[SavedNetwork] = field(default_factory=list)
 
 
 def groups(
@@ -66,11 +66,11 @@ def groups(
     for (algorithm, env), variants in by_task.items():
         by_shape: dict[str, Group] = {}
         for runs in variants:
-            _add(runs, algorithm, env, most, device, by_shape, problems)
+            _add_networks(runs, algorithm, env, most, device, by_shape, problems)
         yield from by_shape.values()
 
 
-def _add(
+def _add_networks(
     runs: Sequence[tuple[Path, str, RunSpec[Any]]],
     algorithm: str,
     env: str,
@@ -108,7 +108,7 @@ def _add(
             if not all(bool(torch.isfinite(p).all()) for p in own.parameters()):
                 problems.append(f"{chosen}: a weight is not finite")
                 continue
-            group.saved.append(Saved(path, step, own))
+            group.saved.append(SavedNetwork(path, step, own))
         if not kept:
             problems.append(f"{path} has no checkpoint")
 

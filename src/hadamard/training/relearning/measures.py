@@ -20,6 +20,7 @@ from hadamard.health import (
 from hadamard.health.network import choose
 from hadamard.health.tangent import OBSERVATIONS, kernel, kernel_rank
 from hadamard.training.health_stream import hidden_layers
+from hadamard.training.relearning.targets import Player
 
 OF_LAYER = (
     "dormant_fraction",
@@ -32,18 +33,22 @@ OF_LAYER = (
 )
 """Measures of the representation, the last hidden layer."""
 OF_NETWORK = ("weight_norm", "gradient_norm", "policy_churn", "value_churn", "ntk_rank")
+_SEED = 32
+"""Of the noise that a diagnosis adds."""
 _STEP = 1e-4
 """The length of the step whose churn is measured, as a share of the weights' norm."""
 
 
-def measured(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float | None] | str]:
+def measure(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float | None] | str]:
     """Return the measures of each network on its own observations, or why it has none.
 
     The networks keep their weights. Churn is that of one step of gradient descent toward random
-    targets on every other observation, on the observations between; the step is a thousandth of
-    the weights' norm, so that networks compare.
+    targets on every other observation, on the observations between; the step is a ten-thousandth
+    of the weights' norm, so that networks compare.
     """
-    noise = [torch.Generator(obs.device).manual_seed(child_seed(32, i)) for i, _ in enumerate(obs)]
+    noise = [
+        torch.Generator(obs.device).manual_seed(child_seed(_SEED, i)) for i, _ in enumerate(obs)
+    ]
     diagnoses = diagnose_together(
         networks,
         list(obs),
@@ -51,7 +56,7 @@ def measured(networks: Sequence[nn.Module], obs: Tensor) -> list[dict[str, float
         generators=noise,
         chosen=choose("gradient", random_residuals),
     )
-    stack = StackedModules([_Member(network) for network in networks], ["network"])
+    stack = StackedModules([_Differentiated(network) for network in networks], ["network"])
     further = [
         {**churn, "ntk_rank": rank}
         for churn, rank in zip(_churn(stack, obs), _ntk_ranks(stack, obs), strict=True)
@@ -71,20 +76,14 @@ def _numbers(diagnosis: Diagnosis, further: dict[str, float | None]) -> dict[str
     }
 
 
-class _Member:
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network
-
-    def outputs(self, obs: Tensor) -> Tensor:
-        outputs = self.network(obs)
-        first: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
-        return first
+class _Differentiated(Player):
+    """A player with the functions of its scores whose gradients are measured."""
 
     def largest(self, obs: Tensor) -> Tensor:
-        return self.outputs(obs).amax()
+        return self.scores(obs).amax()
 
     def residual(self, obs: Tensor, directions: Tensor) -> Tensor:
-        return (self.outputs(obs) * directions).sum(1).mean()
+        return (self.scores(obs) * directions).sum(1).mean()
 
 
 def _ntk_ranks(stack: StackedModules, obs: Tensor) -> list[float | None]:
@@ -102,10 +101,11 @@ def _ntk_ranks(stack: StackedModules, obs: Tensor) -> list[float | None]:
 
 
 def _churn(stack: StackedModules, obs: Tensor) -> list[dict[str, float | None]]:
+    """Return what one step of gradient descent changes in each network's scores."""
     learned_on, other = obs[:, ::2], obs[:, 1::2]
-    outputs = stack.over_agents("outputs")
+    scores = stack.over_agents("scores")
     with torch.no_grad():
-        before = outputs(other)
+        before = scores(other)
     directions = torch.randn(
         *learned_on.shape[1:2], before.shape[2], generator=torch.Generator().manual_seed(0)
     )
@@ -123,7 +123,7 @@ def _churn(stack: StackedModules, obs: Tensor) -> list[dict[str, float | None]]:
         kept = {name: weight.clone() for name, weight in weights.items()}
         for name, weight in weights.items():
             weight -= step[name]
-        after = outputs(other)
+        after = scores(other)
         for name, weight in weights.items():
             weight.copy_(kept[name])
     return [_changes(*pair) for pair in zip(before, after, strict=True)]

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from hadamard.compute.stack import StackedModules
 from hadamard.core.random import child_seed, seeded
 from hadamard.nets.encoders import Encoder
+from hadamard.training.relearning.budget import Budget
 
 _SEED = 31
-"""Purpose of random numbers, see ``child_seed``: the same for all networks, so they compare."""
+"""Of all random numbers: the same for every network, so that they compare."""
 
 
 class Regressor(nn.Module):
@@ -35,6 +36,8 @@ class Regressor(nn.Module):
 
 
 class _Learner:
+    """A regressor with its loss, as ``StackedModules`` wants it."""
+
     def __init__(self, network: Regressor) -> None:
         self.network = network
 
@@ -46,13 +49,11 @@ class _Learner:
         return F.mse_loss(self.predict(obs), target)
 
 
-def learned(
+def fine_tune(
     networks: Sequence[nn.Module],
     obs: Tensor,
     target: Tensor,
-    updates: int,
-    batch_size: int,
-    learning_rate: float,
+    budget: Budget,
 ) -> list[float | None]:
     """Fine-tune copies of networks; return the share of the targets' variance that each explains.
 
@@ -66,13 +67,13 @@ def learned(
     stack = StackedModules(learners, ["network"])
     weights = stack.parameters("network")
     gradients = stack.gradients("loss", "network")
-    optimizer = torch.optim.Adam(list(weights.values()), learning_rate)
+    optimizer = torch.optim.Adam(list(weights.values()), budget.learning_rate)
     generator = torch.Generator().manual_seed(child_seed(_SEED, 1))
     order = torch.empty(0, dtype=torch.int64)
-    for _ in range(updates):
-        if len(order) < batch_size:
+    for _ in range(budget.updates):
+        if len(order) < budget.batch_size:
             order = torch.randperm(obs.shape[1], generator=generator)
-        batch, order = order[:batch_size].to(obs.device), order[batch_size:]
+        batch, order = order[: budget.batch_size].to(obs.device), order[budget.batch_size :]
         by_name, _, _ = gradients(obs[:, batch], target[:, batch])
         for name, weight in weights.items():
             weight.grad = by_name[name]
