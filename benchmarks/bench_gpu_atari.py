@@ -2,19 +2,21 @@
 
     python benchmarks/bench_gpu_atari.py                          # eight games, needs a GPU
     python benchmarks/bench_gpu_atari.py --games all --counts 1024 # the worst of all games
-    python benchmarks/bench_gpu_atari.py --layouts 32,1 32,16 8,16 --parts
+    python benchmarks/bench_gpu_atari.py --layouts 32,1,1 32,2,8 8,2,8 --parts
 
 A step is four frames of every environment with its observation, games that end and begin included;
 actions are random. Environments begin with different seeds and have played ``--apart`` steps before
 anything is measured. Beside it, in the same run, ale-py's vector environment plays the first game
 on all cores. ``--parts`` says where the time goes. ``--layouts`` compares ways to divide
-environments among threads: threads for each, and blocks that must fit a multiprocessor together.
+environments among threads; see ``Launch``: threads for each, blocks that must fit a multiprocessor,
+and environments that begin a frame together.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import dataclasses
 import statistics
 import time
 from itertools import pairwise
@@ -72,7 +74,7 @@ def timed_source(source: str) -> str:
 def clocks(name: str, layout: Launch) -> list[int]:
     """Return the clocks of the parts since the last call."""
     times = torch.zeros(8, dtype=torch.int64, device=DEVICE)
-    kernels = nvrtc.kernels(DEVICE, layout, name)
+    kernels = nvrtc.kernels(DEVICE, name, layout.definitions)
     kernels.launch("atari2600_read_times", 1, 1, [ctypes.c_void_p(times.data_ptr())])
     return times.tolist()[: len(PARTS)]
 
@@ -84,7 +86,7 @@ class Games:
         self.name, self.count, self.layout = name, count, layout or launch_of(count)
         settings = batch.settings_of("envpool", training=True)
         began = time.perf_counter()
-        self.batch = batch.Batch([name] * count, settings, DEVICE, layout=self.layout)
+        self.batch = batch.Batch([name] * count, settings, DEVICE, launch=self.layout)
         self.batch.begin(environment_seeds(0, count))
         self.num_actions = len(roms.minimal_actions(name))
         for action in self.actions(apart):
@@ -114,7 +116,7 @@ def measure(games: Games, steps: int, with_parts: bool) -> float:
     times = games.milliseconds(steps)
     median, mean = statistics.median(times), statistics.mean(times)
     cells = (
-        *(games.name, f"{games.count:,}", f"{games.layout.lanes},{games.layout.resident}"),
+        *(games.name, f"{games.count:,}", ",".join(map(str, dataclasses.astuple(games.layout)))),
         *(f"{median:.2f} ms", f"{mean:.2f} ms", f"{games.count / mean * 1000:,.0f}"),
         f"{games.setup_seconds:.0f} s",
     )
@@ -127,11 +129,8 @@ def measure(games: Games, steps: int, with_parts: bool) -> float:
 
 
 def parse_layout(text: str) -> Launch | None:
-    """Return a layout as ``LANES,RESIDENT``, or None for the usual one."""
-    if text == "usual":
-        return None
-    lanes, resident = map(int, text.split(","))
-    return Launch(lanes=lanes, resident=resident)
+    """Return a layout as ``LANES,RESIDENT,TOGETHER``, or None for the usual one."""
+    return None if text == "usual" else Launch(*map(int, text.split(",")))
 
 
 def main() -> None:
@@ -155,8 +154,8 @@ def main() -> None:
     print(f"{machine()}; {', '.join(games)}", flush=True)
     layouts = [parse_layout(text) for text in options.layouts]
     for layout in layouts:
-        for used in {layout or launch_of(count) for count in options.counts}:
-            nvrtc.prepare(DEVICE, names, used)
+        for used in dict.fromkeys(layout or launch_of(count) for count in options.counts):
+            nvrtc.prepare(DEVICE, names, used.definitions)
     if options.peer_seconds:
         peer = Vector(games[0], 128)
         peer.rate(1.0)

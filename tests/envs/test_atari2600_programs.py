@@ -15,9 +15,11 @@ pytest.importorskip("ale_py")
 
 from ale_py import ALEInterface, LoggerMode, roms
 
+from hadamard.envs.atari2600 import emulators
 from hadamard.envs.atari2600.emulators import Emulators, power_on_values
 from hadamard.envs.atari2600.games import TABLE
 from hadamard.envs.atari2600.source import write_sources
+from hadamard.envs.atari2600.translate import translation
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the source is compiled with g++, which is not here"
@@ -75,19 +77,32 @@ def is_sound(ours: Emulators) -> bool:
     sound = ctypes.c_uint8(0)
     ours.library.atari2600_batch_check(
         ours.state.ctypes.data_as(ctypes.c_void_p),
+        (ctypes.c_int32 * 1)(0),
         1,
         ctypes.byref(ours.game),
-        bytes(1),
         ours._recordings.ctypes.data_as(ctypes.c_void_p),
         ctypes.byref(sound),
     )
     return bool(sound.value)
 
 
+def translated_library(program: bytes, folder: Path) -> ctypes.CDLL:
+    """Compile the source with a translation of the program."""
+    write_sources(folder)
+    (folder / "translated.h").write_text(translation(program, "CART_4K"))
+    command = ["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "host.cpp"]
+    subprocess.run([*command, "-o", "translated.so"], cwd=folder, check=True)
+    return ctypes.CDLL(str(folder / "translated.so"))
+
+
+@pytest.mark.parametrize("translated", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_hung_game_is_cut_as_ale_cuts_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, translated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if translated:
+        library = translated_library(PROGRAMS[name], tmp_path)
+        monkeypatch.setattr(emulators, "host_library", lambda rom: library)
     path = tmp_path / "seaquest.bin"  # ALE knows a game by its file's name, too
     path.write_bytes(PROGRAMS[name])
     monkeypatch.setattr(roms, "get_rom_path", lambda rom: path)
@@ -112,8 +127,8 @@ def test_a_game_kept_ready_is_the_game_switched_on(rom: str) -> None:
     plain, ready = Emulators(rom, [0], [0]), Emulators(rom, [0], [0])
     ready.keep_boots(power_on_values()[1][2:4].tolist())
     for _ in range(2):
-        for emulators in (plain, ready):
-            emulators.new_game()
+        for games in (plain, ready):
+            games.new_game()
         for _ in range(5):
             assert plain.frame(0) == ready.frame(0)
             for one, other in zip(plain.look(), ready.look(), strict=True):
@@ -157,7 +172,7 @@ def test_the_boots_that_depend_on_the_game_before_are_known(tmp_path: Path) -> N
     recordings = ctypes.create_string_buffer(library.atari2600_recording_bytes())
     found = set()
     for game in TABLE:
-        emulators = Emulators(game.rom, [0], [0])
-        if library.reads_of_boot(ctypes.byref(emulators.game), 65, recordings):
+        games = Emulators(game.rom, [0], [0])
+        if library.reads_of_boot(ctypes.byref(games.game), 65, recordings):
             found.add(game.rom)
     assert found == {game.rom for game in TABLE if game.boots_anew}

@@ -257,7 +257,7 @@ def test_why_emulators_cannot_play_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         assert refused == f"DoubleDunk is not played on a GPU: {entry.refused}"
     monkeypatch.setitem(sys.modules, "cuda", None)
     with pytest.raises(nvrtc.NoGpuEmulators, match=r"cuda\.bindings.*hadamard-rl\[gpu-atari\]"):
-        nvrtc.compiled(90)
+        nvrtc.build(90).code()
 
 
 class FakeNvrtc:
@@ -273,7 +273,7 @@ class FakeNvrtc:
         return 0, [75, 90, 120]
 
     def nvrtcCreateProgram(self, source: bytes, *rest: Any) -> tuple[int, str]:
-        assert b"atari2600_step" in source
+        assert b"atari2600_play" in source
         return 0, "program"
 
     def nvrtcCompileProgram(self, program: str, count: int, options: list[bytes]) -> tuple[int]:
@@ -307,19 +307,21 @@ def use(fake: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeNvrtc()
     use(fake, tmp_path, monkeypatch)
-    assert nvrtc.compiled(90) == nvrtc.compiled(90) == b" " * 5
+    assert nvrtc.build(90).code() == nvrtc.build(90).code() == b" " * 5
     assert fake.compiled == 1
     monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++20",))
-    nvrtc.compiled(90)
+    nvrtc.build(90).code()
     assert fake.compiled == 2
 
 
 def test_many_environments_are_launched_in_another_way() -> None:
-    assert source.launch_of(source.FEW) == source.LAUNCH
-    assert source.launch_of(source.FEW + 1) == source.LAUNCH_OF_MANY
-    assert source.Launch(lanes=32, block=32).blocks(100) == 100
-    assert source.Launch(lanes=8, block=32).blocks(101) == 26
-    assert source.Launch(lanes=1, block=32).definitions[0] == "-DLANES=1"
+    few, many = source.launch_of(100), source.launch_of(10_000)
+    assert few == source.ALONE
+    assert few.definitions == many.definitions  # nothing is compiled twice
+    assert (few.threads, many.threads) == (32, source.MOST_THREADS)
+    assert few.blocks(100) == 100
+    assert many.blocks(10_001) == 1251
+    assert source.Launch(lanes=1).definitions[0] == "-DLANES=1"
 
 
 def test_a_gpu_that_nvrtc_does_not_know_and_source_it_refuses_are_named(
@@ -329,9 +331,9 @@ def test_a_gpu_that_nvrtc_does_not_know_and_source_it_refuses_are_named(
     with pytest.raises(
         nvrtc.NoGpuEmulators, match=r"capability 6\.1 is too old for NVRTC 13\.0.*7\.5 to 12\.0"
     ):
-        nvrtc.compiled(61)
+        nvrtc.build(61)
     with pytest.raises(nvrtc.NoGpuEmulators, match="NVRTC refused"):
-        nvrtc.compiled(90)
+        nvrtc.build(90).code()
     assert not list(tmp_path.glob("**/*.cubin"))
 
 
@@ -342,9 +344,9 @@ def test_nvrtc_itself_compiles_the_kernels(tmp_path: Path, monkeypatch: pytest.M
     except RuntimeError:
         pytest.skip("needs the library of NVRTC")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    code = nvrtc.compiled(90)
+    code = nvrtc.build(90).code()
     assert code.startswith(b"\x7fELF")
-    for name in ("sizes", "decode", "begin", "reset", "step", "check"):
+    for name in ("sizes", "decode", "play", "check"):
         assert f"atari2600_{name}".encode() in code
 
 

@@ -15,7 +15,7 @@ from hadamard import envs
 from hadamard.envs import atari
 from hadamard.envs.atari2600 import roms
 from hadamard.envs.atari2600.batch import Batch, settings_of
-from hadamard.envs.atari2600.source import FEW
+from hadamard.envs.atari2600.source import MULTIPROCESSORS
 from hadamard.envs.atari_on_device import EmulatedGames
 from tests.support.gpu import DEVICE
 
@@ -78,9 +78,9 @@ def test_every_step_is_that_of_the_host(atari_reset: str) -> None:
 
 def test_many_environments_play_as_few_do() -> None:
     """They are launched in another way."""
-    names = ["breakout"] * (FEW + 1)
+    names = ["breakout"] * (2 * MULTIPROCESSORS + 1)
     settings = settings_of("envpool", training=True)
-    many, few = (Batch(names[:count], settings, DEVICE) for count in (FEW + 1, 100))
+    many, few = (Batch(names[:count], settings, DEVICE) for count in (len(names), 100))
     for batch in (many, few):
         batch.begin(range(batch.count))
     for action in random_actions(names, 100).to(DEVICE):

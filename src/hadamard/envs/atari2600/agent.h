@@ -229,21 +229,25 @@ EVERYWHERE bool life_is_lost(const Environment &env) {
   return 0 < env.lives && env.lives < env.shown_lives;
 }
 
-// An action held for four frames or until the game ends, and what is then seen.
-OUTLINED i32 repeat(const Play &play, u32 input, u8 *out) {
-  i32 reward = 0, frame = 0;
-  for (; frame < FRAME_SKIP && !play.env.over; frame++) {
+// An action held for four frames or until the game ends, and what is then seen. All environments of
+// a step begin a frame `together`.
+OUTLINED i32 repeat(const Play &play, u32 input, u8 *out, bool together) {
+  i32 reward = 0, frames = 0;
+  for (i32 frame = 0; frame < FRAME_SKIP; frame++) {
+    if (together) play.lanes.meet();
+    if (play.env.over) continue;
     bool looked_at = frame >= FRAME_SKIP - 2;
     reward += play_frame(play, input, looked_at);
+    frames++;
   }
   add_score(play, reward);
-  observe(play, frame < FRAME_SKIP, out);
+  observe(play, frames < FRAME_SKIP, out);
   return reward;
 }
 
 OUTLINED void begin_life(const Play &play, bool is_new, u8 *out) {
   if (!is_new) {
-    repeat(play, 0, out);
+    repeat(play, 0, out, false);
     is_new = play.env.over;
   }
   if (is_new) {
@@ -274,7 +278,7 @@ OUTLINED void begin_as_cleanrl(const Play &play, bool is_new) {
   u8 *observation = play.memory.observation;
   begin_life(play, is_new, observation);
   for (i32 action = 1; game.fire >= 0 && action <= 2; action++) {
-    repeat(play, game.actions[action], observation);
+    repeat(play, game.actions[action], observation, false);
     // The wrapper then resets again, but what it returns is the frame from before that.
     if (play.env.over || life_is_lost(play.env)) begin_life(play, play.env.over, (u8 *)0);
     show_lives(play);
@@ -313,7 +317,7 @@ EVERYWHERE void step(const Play &play, i32 action) {
   Environment &env = play.env;
   Outcome &outcome = play.outcome;
   play.lanes.once([&] { outcome = Outcome(); });
-  i32 reward = repeat(play, play.game.actions[action], play.memory.observation);
+  i32 reward = repeat(play, play.game.actions[action], play.memory.observation, true);
   bool life_lost = life_is_lost(env);
   bool cut = play.settings.most_steps && env.length + 1 == play.settings.most_steps;
   bool game_ended = env.over || cut;

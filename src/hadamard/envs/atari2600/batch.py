@@ -21,18 +21,18 @@ from torch import Tensor
 from hadamard.envs.atari2600 import emulators, nvrtc, roms
 from hadamard.envs.atari2600.emulators import OUTCOME, CGame, Settings
 from hadamard.envs.atari2600.games import TABLE
-from hadamard.envs.atari2600.source import LAUNCH, Launch, host_library, launch_of
+from hadamard.envs.atari2600.source import Launch, host_library, launch_of
 
 FRAMES = 4
 SIDE = emulators.SIDE
 SCREEN = emulators.HEIGHT * emulators.WIDTH
 MAX_STEPS, MAX_FRAMES = 27_000, 108_000
 """Chosen actions, or frames of the emulator, after which a game is truncated."""
-_SIZES = 5
+_SIZES = 6
 TIMER_VALUES = 75
 """Different values of the timer at power-on."""
-_DECODERS = 256
-"""Threads of a block that decodes a ROM."""
+_BLOCK = 256
+"""Threads of a block that decodes a ROM or checks saved games."""
 
 Tensors = dict[str, Tensor]
 
@@ -48,6 +48,34 @@ def settings_of(atari_reset: str, *, training: bool) -> Settings:
     )
 
 
+ACTIONS = ("step", "restart", "begin", "boot")
+
+
+class CCall(ctypes.Structure):
+    """The struct Call of ``call.h``."""
+
+    _fields_ = (
+        ("action", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("envs", ctypes.c_void_p),
+        ("members", ctypes.c_void_p),
+        ("game", ctypes.c_void_p),
+        ("settings", Settings),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("actions", "outcomes", "seeds", "ram", "screens", "recordings"),
+                *("gray", "observations", "ended", "booted"),
+            )
+        ),
+    )
+
+    def point(self, **tensors: Tensor) -> None:
+        """Set where these are."""
+        for name, tensor in tensors.items():
+            setattr(self, name, tensor.data_ptr())
+
+
 class Player:
     """The functions that play, on one device."""
 
@@ -56,16 +84,15 @@ class Player:
         if device.type != "cuda":
             self._library = host_library()
         sizes = torch.zeros(_SIZES, dtype=torch.int32, device=device)
-        self._call("sizes", 1, 1, [sizes])
+        self._call("sizes", 1, [sizes])
         self.console_bytes, game_bytes, outcome_bytes, *rest = sizes.tolist()
-        self.recording_bytes, self._booted_bytes = rest
+        self.recording_bytes, self._booted_bytes, self._seat_bytes = rest
         assert (game_bytes, outcome_bytes) == (ctypes.sizeof(CGame), OUTCOME.itemsize)
 
     def decode(self, rom: Tensor) -> Tensor:
         """Return the decoded instructions of a ROM."""
         program = torch.zeros(len(rom), dtype=torch.int64, device=self.device)
-        blocks = -(-len(rom) // _DECODERS)
-        self._call("decode", blocks, _DECODERS, [rom, ctypes.c_uint32(len(rom)), program])
+        self._call("decode", len(rom), [rom, ctypes.c_uint32(len(rom)), program])
         return program
 
     def boot(self, rom: str, game: CGame) -> Tensor:
@@ -78,37 +105,42 @@ class Player:
         screens = empty(TIMER_VALUES, 2, SCREEN)
         recordings = empty(TIMER_VALUES, self.recording_bytes)
         record = torch.frombuffer(bytearray(game), dtype=torch.uint8).to(self.device)
-        arguments = [record, booted, screens, recordings]
-        self.play("boot", rom, TIMER_VALUES, arguments, LAUNCH)
+        call = CCall(action=ACTIONS.index("boot"), count=TIMER_VALUES)
+        call.point(game=record, booted=booted, screens=screens, recordings=recordings)
+        self.play(rom, call, launch_of(TIMER_VALUES))
         return booted
 
-    def play(
-        self, name: str, rom: str, count: int, arguments: Sequence[Any], layout: Launch
-    ) -> None:
-        """Call a function of so many environments of one game."""
-        self._call(name, layout.blocks(count), layout.block, arguments, layout, rom)
+    def play(self, rom: str, call: CCall, launch: Launch) -> None:
+        """Do something with environments of one game."""
+        if self.device.type != "cuda":
+            self._library.atari2600_batch_play(ctypes.byref(call))
+            return
+        with torch.cuda.device(self.device):
+            nvrtc.kernels(self.device, rom, launch.definitions).launch(
+                "atari2600_play",
+                launch.blocks(call.count),
+                launch.threads,
+                [call],
+                launch.together * self._seat_bytes,
+            )
 
-    def _call(
-        self,
-        name: str,
-        blocks: int,
-        threads: int,
-        arguments: Sequence[Any],
-        layout: Launch = LAUNCH,
-        rom: str | None = None,
-    ) -> None:
-        """Call a function; tensors stand for where they are."""
+    def check(self, count: int, arguments: Sequence[Any]) -> None:
+        """Call the function that checks saved games."""
+        self._call("check", count, arguments)
+
+    def _call(self, name: str, count: int, arguments: Sequence[Any]) -> None:
+        """Call a function of so many parts; tensors stand for where they are."""
         values = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument
             for argument in arguments
         ]
-        if self.device.type == "cuda":
-            with torch.cuda.device(self.device):
-                nvrtc.kernels(self.device, layout, rom).launch(
-                    f"atari2600_{name}", blocks, threads, values, layout.shared_bytes
-                )
-        else:
+        if self.device.type != "cuda":
             getattr(self._library, f"atari2600_batch_{name}")(*values)
+            return
+        with torch.cuda.device(self.device):
+            nvrtc.kernels(self.device).launch(
+                f"atari2600_{name}", -(-count // _BLOCK), _BLOCK, values
+            )
 
 
 class Cartridge:
@@ -170,10 +202,10 @@ class _Group:
         self.rom = rom
         members = [place for place, name in enumerate(names) if name == rom]
         self.count = len(members)
-        cartridge_in = cartridge(device, rom)
-        record = torch.frombuffer(bytearray(cartridge_in.record), dtype=torch.uint8).to(device)
-        numbers = torch.tensor(members, dtype=torch.int32, device=device)
-        self.arguments = [numbers, ctypes.c_int32(self.count), record]
+        self._cartridge = cartridge(device, rom)  # whose memory the game refers to
+        record = bytearray(self._cartridge.record)
+        self.game = torch.frombuffer(record, dtype=torch.uint8).to(device)
+        self.members = torch.tensor(members, dtype=torch.int32, device=device)
         alone = self.count == len(names) or device.type != "cuda"
         self._stream = None if alone else torch.cuda.Stream(device)
 
@@ -203,15 +235,14 @@ class Batch:
         settings: Settings,
         device: torch.device,
         state: Mapping[str, Tensor] | None = None,
-        layout: Launch | None = None,
+        launch: Launch | None = None,
     ) -> None:
         """Make environments that play the games of these names, one for each."""
         self.count, self.settings, self.device = len(names), settings, device
-        self.player, self._layout = player_on(device), layout or launch_of(len(names))
+        self.player, self._launch = player_on(device), launch or launch_of(len(names))
         different = list(dict.fromkeys(names))
         if device.type == "cuda":
-            nvrtc.prepare(device, different, LAUNCH)  # which switches games on
-            nvrtc.prepare(device, different, self._layout)
+            nvrtc.prepare(device, different, self._launch.definitions)
         self._groups = [_Group(device, name, names) for name in different]
         self._ram = torch.from_numpy(emulators.power_on_values()[0].copy()).to(device)
         self._gray = torch.from_numpy(emulators.GRAYS.copy()).to(device)
@@ -238,7 +269,7 @@ class Batch:
         """Insert the cartridges and begin the first games."""
         numbers = np.array(seeds, dtype=np.uint32).view(np.int32)
         seed = torch.from_numpy(numbers).to(self.device)
-        self._call("begin", [seed, self._ram])
+        self._play("begin", seeds=seed, ram=self._ram)
 
     def unsound(self, saved: Mapping[str, Tensor]) -> list[int]:
         """Return which environments of a saved state must not be played: see ``saved.h``."""
@@ -247,30 +278,40 @@ class Batch:
             for name in ("consoles", "recordings")
         )
         sound = torch.zeros(self.count, dtype=torch.uint8, device=self.device)
-        self._play("check", [consoles], [recordings, sound])
+        for group in self._groups:
+            count = ctypes.c_int32(group.count)
+            arguments = [consoles, group.members, count, group.game, recordings, sound]
+            self.player.check(group.count, arguments)
         unsound: list[int] = (sound == 0).nonzero().flatten().tolist()
         return unsound
 
     def reset(self) -> None:
         """Drop the running games and begin others."""
-        self._call("reset", [])
+        self._play("restart")
 
     def play(self, action: Tensor) -> None:
         """Play one step of every environment; actions are numbers of the minimal action set."""
         self._actions.copy_(action)
-        self._call("step", [self._actions, self._outcomes])
+        self._play("step", actions=self._actions, outcomes=self._outcomes)
 
-    def _call(self, name: str, arguments: Sequence[Any]) -> None:
-        state, pictures = self.state, [self._gray, self.frames, self.ended]
-        film = [state["screens"], state["recordings"]]
-        self._play(name, [state["consoles"]], [self.settings, *arguments, *film, *pictures])
-
-    def _play(self, name: str, before: Sequence[Any], after: Sequence[Any]) -> None:
-        """Call a function of every game's environments; games play side by side."""
+    def _play(self, action: str, **tensors: Tensor) -> None:
+        """Do something with all environments; games play side by side."""
+        call = CCall(action=ACTIONS.index(action), settings=self.settings)
+        state = self.state
+        call.point(
+            envs=state["consoles"],
+            screens=state["screens"],
+            recordings=state["recordings"],
+            gray=self._gray,
+            observations=self.frames,
+            ended=self.ended,
+            **tensors,
+        )
         for group in self._groups:
             with group.beside_others():
-                arguments = [*before, *group.arguments, *after]
-                self.player.play(name, group.rom, group.count, arguments, self._layout)
+                call.count = group.count
+                call.point(members=group.members, game=group.game)
+                self.player.play(group.rom, call, self._launch)
         for group in self._groups:
             group.join()
 

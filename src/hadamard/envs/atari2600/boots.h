@@ -62,13 +62,22 @@ OUTLINED void switch_on(const Lanes &lanes, Console &console, const Game &game, 
                         const Film &film) {
   const Booted *booted = game.booted ? game.booted + (timer - LEAST_TIMER) : (const Booted *)0;
   if (!booted || !booted->whole) return boot(lanes, console, game, timer, film);
+  // Pages and recordings go on in their turn: those of a kept game began with the first ones.
+  u32 page = console.frame.page, recording = console.frame.recording;
+  lanes.sync();
   for (i32 i = lanes.lane; i < 128; i += LANES)
     if (!(booted->kept[i / 32] >> i % 32 & 1)) console.ram[i] = booted->console.ram[i];
-  lanes.sync();
   const u32 *from = (const u32 *)&booted->console;
   for (i32 i = lanes.lane; i < (i32)(sizeof(Console) - 128) / 4; i += LANES)
     ((u32 *)&console)[i] = from[i];
-  if (film.screens) copy_words(lanes, *(Screens *)film.screens, booted->screens);
+  lanes.once([&] {
+    console.frame.page = (u8)(console.frame.page ^ page);
+    console.frame.recording = (u8)((console.frame.recording + recording) % RECORDINGS);
+  });
+  if (!film.screens) return;
+  u32 *screens = (u32 *)film.screens;
+  for (i32 i = lanes.lane; i < 2 * SCREEN / 4; i += LANES)
+    screens[(i + (i32)page * SCREEN / 4) % (2 * SCREEN / 4)] = booted->screens.words[i];
   lanes.sync();
 }
 

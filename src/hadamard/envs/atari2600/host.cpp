@@ -1,7 +1,7 @@
 // The environments on the host, for g++ and ctypes: what tests and benchmarks call.
 #include "agent.h"
+#include "call.h"
 #include "saved.h"
-#include "table.h"
 
 using namespace atari2600;
 
@@ -88,49 +88,27 @@ void atari2600_batch_sizes(u32 *sizes) {
   sizes[2] = sizeof(Outcome);
   sizes[3] = sizeof(Recording) * RECORDINGS;
   sizes[4] = sizeof(Booted) * TIMER_VALUES;
-}
-void atari2600_batch_boot(const Game *game, Booted *booted, u8 *screens, Recording *recordings) {
-  for (i32 i = 0; i < TIMER_VALUES; i++)
-    atari2600_boot(game, LEAST_TIMER + i, booted, screens, recordings);
+  sizes[5] = sizeof(Seat);
 }
 void atari2600_batch_decode(const u8 *rom, u32 bytes, u64 *program) {
   atari2600_decode(rom, bytes, program);
-}
-void atari2600_batch_reset(Environment *envs, const i32 *members, i32 count, const Game *game,
-                           Settings settings, u8 *screens, Recording *recordings, const u8 *gray,
-                           u8 *observations, u8 *ended) {
-  for (i32 slot = 0; slot < count; slot++) {
-    i32 i = members[slot];
-    Outcome unused = Outcome();
-    reset({{0, 1}, envs[i], unused, *game, settings,
-           memory_of(i, screens, recordings, gray, observations, ended)});
-  }
-}
-void atari2600_batch_begin(Environment *envs, const i32 *members, i32 count, const Game *game,
-                           Settings settings, const u32 *seeds, const u8 *ram, u8 *screens,
-                           Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
-  for (i32 slot = 0; slot < count; slot++) {
-    i32 i = members[slot];
-    atari2600_insert(envs + i, 1, game, ram, seeds + i, screens + (u64)i * 2 * SCREEN,
-                     recordings + (u64)i * RECORDINGS);
-  }
-  atari2600_batch_reset(envs, members, count, game, settings, screens, recordings, gray,
-                        observations, ended);
-}
-void atari2600_batch_step(Environment *envs, const i32 *members, i32 count, const Game *game,
-                          Settings settings, const i64 *actions, Outcome *outcomes, u8 *screens,
-                          Recording *recordings, const u8 *gray, u8 *observations, u8 *ended) {
-  for (i32 slot = 0; slot < count; slot++) {
-    i32 i = members[slot];
-    step({{0, 1}, envs[i], outcomes[i], *game, settings,
-          memory_of(i, screens, recordings, gray, observations, ended)}, (i32)actions[i]);
-  }
 }
 void atari2600_batch_check(const Environment *envs, const i32 *members, i32 count,
                            const Game *game, const Recording *recordings, u8 *sound) {
   for (i32 slot = 0; slot < count; slot++) {
     i32 i = members[slot];
     sound[i] = is_sound(envs[i], recordings + (u64)i * RECORDINGS, *game);
+  }
+}
+void atari2600_batch_play(const Call *call) {
+  for (i32 slot = 0; slot < call->count; slot++) {
+    if (call->action == BOOT) {
+      atari2600_boot(call->game, LEAST_TIMER + slot, call->booted, call->screens, call->recordings);
+      continue;
+    }
+    i32 i = call->members[slot];
+    Outcome unused = Outcome(), &outcome = call->action == STEP ? call->outcomes[i] : unused;
+    act(*call, {{0, 1}, call->envs[i], outcome, *call->game, call->settings, memory_of(*call, i)}, i);
   }
 }
 }

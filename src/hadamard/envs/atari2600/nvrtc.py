@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from hadamard.envs.atari2600.source import LAUNCH, Launch, cache_folder, sources
+from hadamard.envs.atari2600.source import ALONE, cache_folder, sources
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
 INSTALL = "pip install 'hadamard-rl[gpu-atari]'"
@@ -92,13 +92,15 @@ class Build:
         return code
 
 
-def build(architecture: int, launch: Launch = LAUNCH, rom: str | None = None) -> Build:
+def build(
+    architecture: int, rom: str | None = None, definitions: Sequence[str] = ALONE.definitions
+) -> Build:
     """Describe the kernels in the form of a GPU's architecture, such as 90.
 
     With a ROM's name they play that game only, by its translated program. This needs no GPU.
     """
     source = joined_source(rom)
-    options = *OPTIONS, *launch.definitions, f"--gpu-architecture=sm_{architecture}"
+    options = *OPTIONS, *definitions, f"--gpu-architecture=sm_{architecture}"
     nvrtc, _ = _bindings()
     try:
         version = _checked(nvrtc.nvrtcVersion(), "ask NVRTC for its version")
@@ -155,9 +157,9 @@ def _compile(nvrtc: Any, source: str, options: Sequence[str]) -> bytes:
 class Kernels:
     """The kernels on one GPU."""
 
-    def __init__(self, device: torch.device, layout: Launch, rom: str | None) -> None:
+    def __init__(self, device: torch.device, rom: str | None, definitions: Sequence[str]) -> None:
         major, minor = torch.cuda.get_device_capability(device)
-        code = build(10 * major + minor, layout, rom).code()
+        code = build(10 * major + minor, rom, definitions).code()
         _, self._driver = _bindings()
         with torch.cuda.device(device):
             torch.cuda.current_stream().synchronize()  # PyTorch's context is the current one
@@ -169,7 +171,7 @@ class Kernels:
     ) -> None:
         """Queue a kernel on PyTorch's current stream; arguments are values of ``ctypes``."""
         if name not in self._functions:
-            self._functions[name] = self._function(name, shared_bytes)
+            self._functions[name] = self._function(name)
         pointers = [ctypes.addressof(argument) for argument in arguments]
         packed = (ctypes.c_void_p * len(pointers))(*pointers)
         stream = torch.cuda.current_stream().cuda_stream
@@ -181,14 +183,9 @@ class Kernels:
             f"start {name}",
         )  # fmt: skip
 
-    def _function(self, name: str, shared_bytes: int) -> Any:
-        driver = self._driver
-        found = driver.cuModuleGetFunction(self._module, name.encode())
-        function = self._checked(found, f"find {name}")
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        chosen = driver.cuFuncSetAttribute(function, attribute, shared_bytes)
-        self._checked(chosen, f"use {shared_bytes} bytes of shared memory")
-        return function
+    def _function(self, name: str) -> Any:
+        found = self._driver.cuModuleGetFunction(self._module, name.encode())
+        return self._checked(found, f"find {name}")
 
     def _checked(self, result: Sequence[Any], action: str) -> Any:
         return _checked(result, action, self._describe)
@@ -207,13 +204,17 @@ def check_gpu(device: torch.device) -> None:
     kernels(device)
 
 
-def prepare(device: torch.device, names: Sequence[str], layout: Launch) -> None:
+def prepare(
+    device: torch.device, names: Sequence[str], definitions: Sequence[str] = ALONE.definitions
+) -> None:
     """Compile what plays these games."""
     major, minor = torch.cuda.get_device_capability(device)
-    compile_all([build(10 * major + minor, layout, name) for name in names])
+    compile_all([build(10 * major + minor, name, definitions) for name in names])
 
 
 @functools.cache
-def kernels(device: torch.device, layout: Launch = LAUNCH, rom: str | None = None) -> Kernels:
+def kernels(
+    device: torch.device, rom: str | None = None, definitions: tuple[str, ...] = ALONE.definitions
+) -> Kernels:
     """Return the kernels on a GPU, compiled and loaded once in a process."""
-    return Kernels(device, layout, rom)
+    return Kernels(device, rom, definitions)

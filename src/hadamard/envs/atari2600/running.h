@@ -14,20 +14,18 @@ struct Running {
   u32 upper;  // bits of the program counter that do not choose a byte of the bank
   u32 writes, most_writes;  // recorded so far, and how many may be
   u32 last_access;
-  i32 seen, next_row;
+  i32 seen;
+  i32 deadline;  // the clock from which a write does more: a row or the frame's time has ended
 };
 
-// Rows are recorded from the first one on the screen to the last.
-EVERYWHERE u32 most_writes(const Frame &frame) {
-  return frame.rows > 0 && frame.next_row != NO_MORE_ROWS ? MOST_WRITES : 0;
-}
-
+// Writes are recorded from the first row on the screen to the last.
 EVERYWHERE void take_beam(Running &r, const Frame &frame) {
+  const i32 latest = (LAST_LINE + 1) * CLOCKS_PER_LINE;
   r.writes = frame.writes;
-  r.most_writes = most_writes(frame);
+  r.most_writes = frame.rows > 0 && frame.next_row != NO_MORE_ROWS ? MOST_WRITES : 0;
   r.last_access = frame.last_access;
   r.seen = frame.seen;
-  r.next_row = frame.next_row;
+  r.deadline = frame.next_row < latest ? frame.next_row : latest;
 }
 EVERYWHERE void put_beam(const Running &r, Frame &frame) {
   frame.writes = r.writes;
@@ -83,43 +81,23 @@ EVERYWHERE bool write_tia_slowly(Running &r, Machine &m, u32 reg, u32 value) {
   return m.stopped;
 }
 
-OUTLINED void begin_rows_of(Console &console, Recording &recording, i32 clock) {
-  IS_SHARED(&console);
-  begin_rows(console.frame, console.tia, recording, clock);
+EVERYWHERE bool is_late(const Running &r, u32 reg) {
+  if (reg == WSYNC) return r.now >= (LAST_LINE + 1) * CYCLES_PER_LINE;
+  return (i32)(CLOCKS_PER_CYCLE * r.now) >= r.deadline;
 }
 
-// Registers whose writes do little more than to be kept.
-EVERYWHERE bool is_simple(u32 reg) {
-  switch (reg) {
-    case WSYNC: case NUSIZ0: case NUSIZ1: case COLUP0: case COLUP1: case COLUPF: case COLUBK:
-    case CTRLPF: case REFP0: case REFP1: case PF0: case PF1: case PF2: case GRP0: case GRP1:
-    case ENAM0: case ENAM1: case ENABL: case HMP0: case HMP1: case HMM0: case HMM1: case HMBL:
-    case VDELP0: case VDELP1: case VDELBL: case HMCLR:
-      return true;
-    default: return reg >= RESBL + 1 && reg < GRP0;  // sound
-  }
-}
-
-EVERYWHERE bool write_tia(Running &r, Machine &m, u32 reg, u32 value) {
-  if (!is_simple(reg) || RARELY(r.now >= (LAST_LINE + 1) * CYCLES_PER_LINE))
-    return write_tia_slowly(r, m, reg, value);
+// A write of a simple register that is not late.
+EVERYWHERE void write_simply(Running &r, Machine &m, u32 reg, u32 value) {
   i32 clock = (i32)(CLOCKS_PER_CYCLE * r.now);
   r.last_access = record_of(clock, reg, (u8)value);
   if (reg == WSYNC) {
     r.now = (r.now + CYCLES_PER_LINE - 1) / CYCLES_PER_LINE * CYCLES_PER_LINE;
-    return false;
-  }
-  if (RARELY(clock >= r.next_row)) {
-    put_beam(r, m.console.frame);
-    begin_rows_of(m.console, m.recording, clock);
-    r.next_row = m.console.frame.next_row;
-    r.most_writes = most_writes(m.console.frame);
+    return;
   }
   if (clock > r.seen) r.seen = clock;
-  if (!is_on_screen(reg)) return false;
+  if (!is_on_screen(reg)) return;
   if (r.writes < r.most_writes) m.recording.writes[r.writes++] = r.last_access;
   write_beam(m.console.tia, m.game, reg, (u8)value, clock);
-  return false;
 }
 
 // ------------------------------------------------------------------ reads of the chips

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hadamard.envs.atari2600 import roms
@@ -19,38 +19,45 @@ FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off")
 
 
+MOST_THREADS = 256
+"""Threads of a block at most."""
+MULTIPROCESSORS = 132
+"""About as many as a large GPU has."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """How the kernels of ``device.cu`` divide environments among a GPU's processors."""
 
     lanes: int = 32
     """Threads of a warp that play one environment together."""
-    block: int = 32
-    """Threads of a block."""
-    resident: int = 1
-    """Blocks that must fit a multiprocessor together."""
-    shared_bytes: int = 0
-    """Dynamic shared memory of a block."""
+    resident: int = 2
+    """Blocks of ``MOST_THREADS`` that must fit a multiprocessor together."""
+    together: int = 1
+    """Environments of a block, which begin each frame together."""
 
     @property
     def definitions(self) -> tuple[str, ...]:
         """What the compiler must know of it."""
-        return f"-DLANES={self.lanes}", f"-DBLOCK={self.block}", f"-DRESIDENT={self.resident}"
+        return f"-DLANES={self.lanes}", f"-DBLOCK={MOST_THREADS}", f"-DRESIDENT={self.resident}"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.lanes * self.together
 
     def blocks(self, count: int) -> int:
         """Return how many blocks play so many environments."""
-        return -(-count * self.lanes // self.block)
+        return -(-count // self.together)
 
 
-LAUNCH = Launch()
-LAUNCH_OF_MANY = Launch(lanes=8, resident=16)
-FEW = 2048
-"""Environments up to which the GPU has threads to spare: then 32 for each are fastest."""
+ALONE = Launch()
 
 
 def launch_of(count: int) -> Launch:
-    """Return how so many environments are played."""
-    return LAUNCH if count <= FEW else LAUNCH_OF_MANY
+    """Return how so many environments are played: each on a processor of its own, if there are."""
+    most = MOST_THREADS // ALONE.lanes
+    return replace(ALONE, together=min(most, max(1, count // MULTIPROCESSORS)))
 
 
 def table_header() -> str:

@@ -57,6 +57,14 @@ struct Lanes {
 
   EVERYWHERE bool is_first() const { return LANES == 1 || lane == 0; }
 
+  // Wait for the other environments of the block, which then run the same instructions at about the
+  // same time: the multiprocessor's memory for instructions is small.
+  EVERYWHERE void meet() const {
+#if defined(__CUDA_ARCH__) && !defined(ALONE)
+    __syncthreads();
+#endif
+  }
+
   // What the others have written can be read afterwards.
   EVERYWHERE void sync() const {
 #ifdef __CUDA_ARCH__
