@@ -85,7 +85,7 @@ def compare_frames(result: Comparison, seed: int, frames: int, recorded: Path | 
     ale.setInt("random_seed", seed)
     ale.loadROM(rom_path(result.rom))
     actions = [int(action.value) for action in ale.getMinimalActionSet()]
-    ours = Emulators(result.rom, [seed], actions)
+    ours = Emulators(result.rom, [seed], actions, translated=True)
     ale.reset_game()
     ours.new_game()
     played = random_actions(actions, seed, frames)
@@ -113,7 +113,7 @@ def compare_steps(result: Comparison, seed: int, steps: int, protocol: str) -> N
     ale = ALEInterface()
     ale.loadROM(rom_path(result.rom))
     actions = [int(action.value) for action in ale.getMinimalActionSet()]
-    ours = Emulators(result.rom, environment_seeds(seed, 2), actions)
+    ours = Emulators(result.rom, environment_seeds(seed, 2), actions, translated=True)
     limits = (MAX_STEPS, 0) if protocol == "envpool" else (0, MAX_FRAMES)
     settings = Settings(atari.RESETS.index(protocol), 1, *limits)
     first = suite.reset()

@@ -150,7 +150,7 @@ def main() -> None:
     names = [atari.rom(game) for game in games]
     if options.parts:
         plain = nvrtc.joined_source
-        nvrtc.joined_source = lambda rom=None: timed_source(plain(rom))  # type: ignore[assignment]
+        nvrtc.joined_source = lambda rom=None: timed_source(plain(rom))
     print(f"{machine()}; {', '.join(games)}", flush=True)
     layouts = [parse_layout(text) for text in options.layouts]
     for layout in layouts:

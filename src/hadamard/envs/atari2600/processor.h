@@ -219,7 +219,7 @@ EVERYWHERE void add_decimal(Processor &cpu, u32 operand) {
   i32 sum = from_decimal(before) + from_decimal(operand) + (i32)cpu.carry;
   u32 result = to_decimal(sum);
   cpu.carry = sum > 99;
-  cpu.overflow = ((before ^ result) & (operand ^ result)) >> 7;
+  cpu.overflow = ((before ^ result) & (operand ^ result)) >> 7 & 1;
   set_a(cpu, result);
 }
 EVERYWHERE void subtract_decimal(Processor &cpu, u32 operand) {
@@ -227,7 +227,7 @@ EVERYWHERE void subtract_decimal(Processor &cpu, u32 operand) {
   i32 difference = from_decimal(before) - from_decimal(operand) - (i32)borrow;
   u32 result = to_decimal(difference < 0 ? difference + 100 : difference);
   cpu.carry = before >= operand + borrow;
-  cpu.overflow = ((before ^ result) & (operand ^ result)) >> 7;
+  cpu.overflow = ((before ^ result) & (operand ^ result)) >> 7 & 1;
   set_a(cpu, result);
 }
 

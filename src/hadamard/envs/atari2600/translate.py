@@ -87,6 +87,8 @@ SIMPLE = {
     "NOP": "",
 }
 ENDS = {"JMP", "JMI", "RTS", "JSR"}
+WAITING = {"BNE": {"LDA", "LDX", "LDY", "LAX"}, "BPL": {"LDA", "LDX", "LDY", "LAX", "BIT"}}
+"""Loops that wait for the timer, by their branch (turns_of_waiting)."""
 STACK = {"PHA", "PHP", "PLA", "PLP"}
 STROBES = {
     *(0x00, 0x01, 0x03),  # VSYNC, VBLANK, RSYNC
@@ -212,11 +214,12 @@ class Program:
         return self._place(one.place, one.operand) if one.operand & 0x1000 else None
 
     def is_waiting(self, one: Instruction) -> bool:
-        """Whether an instruction reads the timer in a loop with the branch behind it."""
+        """Whether an instruction waits for the timer in a loop that the interpreter skips."""
         if one.mode != "ABS" or not is_riot(one.operand) or not one.operand & 4:
             return False
-        after = self.instruction(self.next_place(one))
-        return after.operation in BRANCHES and self.target(after) == one.place
+        branch = self.instruction(self.next_place(one))
+        skipped = WAITING.get(branch.operation, set())
+        return one.operation in skipped and self.target(branch) == one.place
 
     def is_interpreted(self, one: Instruction) -> bool:
         """Whether an instruction is always left to the interpreter."""
@@ -229,7 +232,7 @@ class Program:
         if one.mode == "INY_":
             return not 0x80 <= operand < 0xFF
         if one.operation == "JMI":
-            return not is_ram(operand)
+            return not is_ram(operand) or operand & 0xFF == 0xFF
         if one.mode not in {"ZPG", "ABS"} or one.operation in ENDS:
             return False
         if one.operation in CHANGING:
@@ -506,7 +509,9 @@ class Block:
 
     def _pulling(self, number: int, one: Instruction) -> str:
         action = "load(r, r.a, value)" if one.operation == "PLA" else "set_status(r, m.cpu, value)"
-        chip, label = self._chip(number, one, "address", f"{one.operand:#x}")
+        # The stack is read once before it moves.
+        bus = f"r.s & 0x80 ? ram[r.s & 127] : {one.operand:#x}"
+        chip, label = self._chip(number, one, "address", bus)
         return (
             f"{{ u32 address = (r.s + 1) & 0xff; if (USUALLY(address & 0x80)) "
             f"{{ r.now += {one.cycles}; value = ram[address & 127]; }} else {chip} }} {label} "
