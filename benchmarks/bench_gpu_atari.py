@@ -60,7 +60,7 @@ def timed_source(source: str) -> str:
     """Return the source with clocks around its parts."""
     for number, call in enumerate(PARTS.values()):
         assert source.count(call) == 1, call
-        lanes = "play.lanes" if "play." in call else "lanes"
+        lanes = "play.lanes" if "play" in call else "lanes"
         first = f"#ifdef __CUDA_ARCH__\n  i64 before{number} = clock64();\n#endif\n"
         passed = f"(unsigned long long)(clock64() - before{number})"
         last = (

@@ -164,6 +164,26 @@ def test_games_that_are_kept_ready_are_those_switched_on_anew(
     assert not anew.record.booted  # what it boots depends on the game before
 
 
+@needs_compiler
+def test_games_kept_ready_lead_to_the_same_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of two screens is drawn on goes on in its turn, too."""
+    plain = make("Breakout", 3, 4, atari_reset="envpool")
+    player = batch.player_on(torch.device("cpu"))
+    ready = batch.Cartridge(player, "breakout", keeps_boots=True)
+    monkeypatch.setattr(batch, "cartridge", lambda device, name: ready)
+    quick = make("Breakout", 3, 4, atari_reset="envpool")
+    for games in (plain, quick):
+        games.reset()
+    ended = 0
+    for action in random_actions(200, 4, 4):
+        ended += len(plain.step(action).episodes)
+        quick.step(action)
+        for name, state in plain.state.items():
+            if name != "recordings":  # what is older than the new game is left in them
+                assert torch.equal(state, quick.state[name]), name
+    assert ended > 2
+
+
 def stacked(runs: Sequence[Sequence[EmulatedGames]]) -> StackedEmulators:
     for run in runs:
         for part in run:
@@ -312,6 +332,21 @@ def test_kernels_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nvrtc, "OPTIONS", ("--std=c++20",))
     nvrtc.build(90).code()
     assert fake.compiled == 2
+
+
+def test_what_is_missing_is_compiled_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeNvrtc()
+    use(fake, tmp_path, monkeypatch)
+    builds = [nvrtc.build(90, name) for name in ("breakout", "pong", "pong")]
+    assert builds[0].path != builds[1].path  # each has its own program
+    nvrtc.compile_all(builds)
+    assert fake.compiled == 2
+    assert "Compiling 2 games for this GPU" in capsys.readouterr().err
+    nvrtc.compile_all(builds)
+    assert fake.compiled == 2
+    assert not capsys.readouterr().err
 
 
 def test_many_environments_are_launched_in_another_way() -> None:
