@@ -15,9 +15,10 @@ records included:
   environments each.
 - ``ppo-games``: a run of PPO on each of eight games with ReLU, then with tanh + HR.
 
-Games with as many actions are one fleet; the fleets take turns on streams of their own, so that one
-learns while another plays. "playing" and "learning" are what they take alone, one after the other,
-as a share of the measured time: more than 100 % in all is overlap.
+All are set up side by side, each in a process of its own; then one after the other is measured
+while the rest waits. Games with as many actions are one fleet; the fleets take turns on streams of
+their own, so that one learns while another plays. "playing" and "learning" are what they take
+alone, one after the other, as a share of the measured time: more than 100 % in all is overlap.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from hadamard.core.config import RunSpec, overridden
 from hadamard.experiments.bench import VARIANTS, TimedTraining, Timing
 from hadamard.experiments.fleet_bench import TimedFleets
 from hadamard.training.start import default_spec
+from standby import Standby
 from timing import machine
 
 GAMES = (
@@ -42,7 +44,6 @@ GAMES = (
     *("Qbert", "Seaquest", "SpaceInvaders", "VideoPinball"),
 )
 CASES = ("pqn-one", "pqn-seeds", "pqn-games", "ppo-variants", "ppo-games")
-Measured = TimedFleets | TimedTraining
 
 
 def spec_of(
@@ -54,74 +55,90 @@ def spec_of(
     return spec
 
 
-def fleets(algorithm: str, games: list[str], variants: list[str], **options: Any) -> TimedFleets:
-    """Return a run of each variant on each game, in fleets."""
-    folder = Path(options["folder"]) / f"{algorithm}-{len(os.listdir(options['folder']))}"
-    specs = [
-        spec_of(algorithm, game, variant, "gpu", options["changes"])
-        for variant in variants
-        for game in games
+class Way:
+    """Runs that train together, in a folder that is gone afterwards."""
+
+    def __init__(
+        self, algorithm: str, specs: Sequence[RunSpec[Any]], halves: bool, alone: bool
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        self._timed: TimedFleets | TimedTraining
+        if alone:
+            self._timed, self.shape = TimedTraining(algorithm, specs[0], folder), ""
+        else:
+            fleets = TimedFleets(algorithm, specs, folder, halves=halves)
+            runs, count = len(fleets.trainers), len(fleets.fleets)
+            self.shape = f"{runs} runs in {count} fleets, {fleets.environments} games; "
+            self._timed = fleets
+        self.setup_seconds, self.measure = self._timed.setup_seconds, self._timed.measure
+
+    def close(self) -> None:
+        """Free it."""
+        self._timed.close()
+        self._folder.cleanup()
+
+
+def specs_of(
+    algorithm: str, games: Sequence[str], variants: Sequence[str], changes: dict[str, Any]
+) -> list[RunSpec[Any]]:
+    """Return a run of each variant on each game."""
+    return [
+        spec_of(algorithm, game, variant, "gpu", changes) for variant in variants for game in games
     ]
-    return TimedFleets(algorithm, specs, folder)
 
 
-def ways_of(case: str, games: list[str], **options: Any) -> dict[str, Callable[[], Measured]]:
-    """Return what a case compares, by its label."""
-    folder, changes = Path(options["folder"]), options["changes"]
-    if case == "pqn-one":
-        on_cpu = spec_of("pqn", games[0], "ReLU", "cpu", {**changes, "train.fleet": "off"})
-        return {
-            "emulators on the GPU": lambda: fleets("pqn", games[:1], ["ReLU"], **options),
-            "emulators on the CPU": lambda: TimedTraining("pqn", on_cpu, folder / "cpu"),
-        }
+def ways_of(case: str, games: list[str], changes: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Return what a case compares, by its label: what `Way` is made of."""
     algorithm = case.partition("-")[0]
+    if case == "pqn-one":
+        alone = spec_of("pqn", games[0], "ReLU", "cpu", {**changes, "train.fleet": "off"})
+        return {
+            "emulators on the GPU": ("pqn", specs_of("pqn", games[:1], ["ReLU"], changes), True, 0),
+            "emulators on the CPU": ("pqn", [alone], True, 1),
+        }
     if case == "pqn-seeds":
         seeds = [
             spec_of("pqn", games[0], "ReLU", "gpu", {**changes, "seed": seed}) for seed in range(4)
         ]
-        return {
-            "one fleet": lambda: TimedFleets("pqn", seeds, folder / "one", halves=False),
-            "two halves": lambda: TimedFleets("pqn", seeds, folder / "halves"),
-        }
+        return {"one fleet": ("pqn", seeds, False, 0), "two halves": ("pqn", seeds, True, 0)}
     if case == "ppo-variants":
-        return {"ReLU, tanh, tanh + HR": lambda: fleets(algorithm, games, [*VARIANTS], **options)}
+        own = specs_of(algorithm, games, [*VARIANTS], changes)
+        return {"ReLU, tanh, tanh + HR": (algorithm, own, True, 0)}
     return {
-        variant: lambda variant=variant: fleets(algorithm, games, [variant], **options)  # type: ignore[misc]
+        variant: (algorithm, specs_of(algorithm, games, [variant], changes), True, 0)
         for variant in ("ReLU", "tanh + HR")
     }
 
 
-def measure(case: str, games: list[str], seconds: float, turns: int, **options: Any) -> None:
+def measure(case: str, ways: dict[str, Standby], seconds: float, turns: int) -> None:
     """Measure a case and print it."""
-    with ExitStack() as stack:
-        ways: dict[str, Measured] = {}
-        for label, create in ways_of(case, games, **options).items():
-            ways[label] = stack.enter_context(closing(create()))
-            seconds_before = ways[label].setup_seconds
-            print(f"  {case}: {label} ready in {seconds_before:.0f} s", flush=True)
-        timings: dict[str, list[Timing]] = {label: [] for label in ways}
-        for _ in range(turns):
-            for label, way in ways.items():
-                timings[label].append(way.measure(seconds))
-        first = next(iter(ways))
-        medians = {
-            label: statistics.median(timing.rate for timing in own)
-            for label, own in timings.items()
-        }
-        for label, own in timings.items():
-            way, last = ways[label], own[-1]
-            rates = [timing.rate for timing in own]
-            parts = ", ".join(f"{name} {s / last.seconds:.0%}" for name, s in last.parts.items())
-            shape = ""
-            if isinstance(way, TimedFleets):
-                runs, count = len(way.trainers), len(way.fleets)
-                shape = f"{runs} runs in {count} fleets, {way.environments} games; "
-            print(
-                f"{case:<13}{label:<24}{medians[label]:>10,.0f} steps/s "
-                f"({min(rates):,.0f} to {max(rates):,.0f}), "
-                f"{medians[label] / medians[first]:.2f}x {first}; {shape}{parts}",
-                flush=True,
-            )
+    shapes = {}
+    for label, way in list(ways.items()):
+        ready = way.wait()
+        if ready is None:
+            print(f"{case}: {label} failed, see above", flush=True)
+            del ways[label]
+            continue
+        setup_seconds, shapes[label] = ready
+        print(f"  {case}: {label} ready in {setup_seconds:.0f} s", flush=True)
+    timings: dict[str, list[Timing]] = {label: [] for label in ways}
+    for _ in range(turns):
+        for label, way in ways.items():
+            timings[label].append(way.measure(seconds))
+    medians = {
+        label: statistics.median(timing.rate for timing in own) for label, own in timings.items()
+    }
+    for label, own in timings.items():
+        first, last = next(iter(ways)), own[-1]
+        rates = [timing.rate for timing in own]
+        parts = ", ".join(f"{name} {s / last.seconds:.0%}" for name, s in last.parts.items())
+        print(
+            f"{case:<13}{label:<24}{medians[label]:>10,.0f} steps/s "
+            f"({min(rates):,.0f} to {max(rates):,.0f}), "
+            f"{medians[label] / medians[first]:.2f}x {first}; {shapes[label]}{parts}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -136,12 +153,18 @@ def main() -> None:
     options = parser.parse_args()
     changes = {"device": options.device, **dict(text.split("=", 1) for text in options.set)}
     print(f"{machine()}, {os.cpu_count()} cores; {', '.join(options.games)}", flush=True)
-    for case in options.cases:
-        with tempfile.TemporaryDirectory() as folder:
-            measure(
-                case, list(options.games), options.seconds, options.turns,
-                folder=folder, changes=changes,
-            )  # fmt: skip
+    with ExitStack() as stack:
+        ways = {
+            case: {
+                label: stack.enter_context(closing(Standby(Way, *given)))
+                for label, given in ways_of(case, list(options.games), changes).items()
+            }
+            for case in options.cases
+        }
+        for case, own in ways.items():
+            measure(case, own, options.seconds, options.turns)
+            for way in own.values():
+                way.close()
 
 
 if __name__ == "__main__":

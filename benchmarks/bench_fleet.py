@@ -13,16 +13,15 @@ its PQN trains as many seeds beside every fleet of PQN with ReLU (see ``purejaxq
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, closing, suppress
-from multiprocessing.connection import Connection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from standby import Standby
 from timing import machine
 
 CASES = (
@@ -52,25 +51,27 @@ class Case(NamedTuple):
         return cls(algorithm, variant, int(runs))
 
 
-def work(case: Case, env: str, seconds: float, device: str, pipe: Connection) -> None:
-    """Set up a case, wait for the word, measure it and send the result."""
-    if case.runs == 0:
-        os.environ["OMP_NUM_THREADS"] = "1"
-    from hadamard.experiments.bench import TimedTraining, variant_training
-    from hadamard.experiments.fleet_bench import TimedFleet
+class Timed:
+    """A case, set up in a folder that is gone afterwards."""
 
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    def __init__(self, case: Case, env: str, device: str) -> None:
+        from hadamard.experiments.bench import TimedTraining, variant_training
+        from hadamard.experiments.fleet_bench import TimedFleet
+
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
         setting = case.algorithm, env, case.variant
-        if case.runs:
-            timed: TimedFleet | TimedTraining = TimedFleet(*setting, case.runs, device, folder)
-        else:
-            timed = variant_training(*setting, device, folder / "run", {"train.fleet": "off"})
-        with closing(timed), suppress(EOFError):  # the main process has ended
-            pipe.send(timed.setup_seconds)
-            pipe.recv()
-            pipe.send(timed.measure(seconds))
-            pipe.recv()
+        self._timed: TimedFleet | TimedTraining = (
+            TimedFleet(*setting, case.runs, device, folder)
+            if case.runs
+            else variant_training(*setting, device, folder / "run", {"train.fleet": "off"})
+        )
+        self.setup_seconds, self.measure = self._timed.setup_seconds, self._timed.measure
+
+    def close(self) -> None:
+        """Free it."""
+        self._timed.close()
+        self._folder.cleanup()
 
 
 class Peer:
@@ -101,26 +102,6 @@ class Peer:
         return self.number_after("SPS:")
 
 
-class Worker:
-    """A process that measures a case."""
-
-    def __init__(self, case: Case, env: str, seconds: float, device: str) -> None:
-        self.pipe, theirs = multiprocessing.Pipe()
-        arguments = case, env, seconds, device, theirs
-        context = multiprocessing.get_context("spawn")
-        # Not a daemon, which could not start the processes that play Atari.
-        self.process = context.Process(target=work, args=arguments)
-        self.process.start()
-        theirs.close()
-
-    def receive(self):  # type: ignore[no-untyped-def]
-        """Return what the process sent; None if it has failed, which it printed."""
-        try:
-            return self.pipe.recv()
-        except EOFError:
-            return None
-
-
 def main() -> None:
     """Set all cases up, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -132,38 +113,40 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=CASES, metavar="ALGORITHM:VARIANT:RUNS")
     options = parser.parse_args()
     cases = [Case.parse(text) for text in options.cases]
-    setting = options.env, options.seconds, options.device
-    groups = {case: [Worker(case, *setting)] for case in cases}
+    setting = options.env, options.device
+    groups = {case: [Standby(Timed, case, *setting)] for case in cases}
     if options.processes:
         for case in {case._replace(runs=0): None for case in cases if case.variant == "ReLU"}:
-            groups[case] = [Worker(case, *setting) for _ in range(options.processes)]
+            groups[case] = [
+                Standby(Timed, case, *setting, single_thread=True) for _ in range(options.processes)
+            ]
     peers = {
         case: Peer(options.purejaxql, options.env, case.runs)
         for case in cases
         if options.purejaxql and (case.algorithm, case.variant) == ("pqn", "ReLU")
     }
-    with ExitStack() as pipes:  # a worker ends when its pipe is closed
+    with ExitStack() as stack:
         for worker in (worker for workers in groups.values() for worker in workers):
-            pipes.enter_context(closing(worker.pipe))
+            stack.enter_context(closing(worker))
         print_table(options, groups, peers)
 
 
 def print_table(
-    options: argparse.Namespace, groups: dict[Case, list[Worker]], peers: dict[Case, Peer]
+    options: argparse.Namespace, groups: dict[Case, list[Standby]], peers: dict[Case, Peer]
 ) -> None:
     """Measure one after the other, and print a row for each."""
-    setups = {case: [w.receive() for w in workers] for case, workers in groups.items()}
+    setups = {case: [w.wait() for w in workers] for case, workers in groups.items()}
     peer_setups = {case: peer.number_after("READY") for case, peer in peers.items()}
     print(f"{options.env}, {machine()}, seeds from 0")
     print(f"{'':<26}{'steps/s':>12}{'to processes':>14}{'set-up':>8}   parts")
     baseline: dict[str, float] = {}
     for case, workers in sorted(groups.items(), key=lambda group: group[0].runs):
-        if any(setup is None for setup in setups[case]):
+        ready = [setup for setup in setups[case] if setup is not None]
+        if len(ready) < len(workers):
             print(f"{case.algorithm} {case.variant} {case.runs}: failed, see above")
             continue
-        for worker in workers:
-            worker.pipe.send("measure")
-        timings = [worker.receive() for worker in workers]
+        with ThreadPoolExecutor(len(workers)) as pool:  # single runs are measured together
+            timings = list(pool.map(lambda worker: worker.measure(options.seconds), workers))
         rate = sum(timing.rate for timing in timings)
         if not case.runs:
             baseline[case.algorithm] = rate
@@ -172,11 +155,10 @@ def print_table(
         parts = timings[0].parts.items()
         shares = ", ".join(f"{name} {s / timings[0].seconds:.0%}" for name, s in parts)
         label = f"{case.algorithm} {case.variant}, {runs}"
-        row = f"{label:<26}{rate:>12,.0f}{times:>14}{max(setups[case]):>7.0f}s   {shares}"
-        print(row, flush=True)
+        setup = max(seconds for seconds, _ in ready)
+        print(f"{label:<26}{rate:>12,.0f}{times:>14}{setup:>7.0f}s   {shares}", flush=True)
         for worker in workers:
-            worker.pipe.send("end")
-            worker.process.join()
+            worker.close()
         if case in peers:
             theirs = peers[case].rate()
             label = f"purejaxql, {case.runs} seeds"

@@ -18,22 +18,15 @@ from ale_py import roms as ale_roms
 from hadamard.envs.atari2600 import emulators, roms
 from hadamard.envs.atari2600.emulators import Emulators, Settings
 from hadamard.envs.atari2600.games import TABLE
+from hadamard.envs.atari2600.instructions import BRANCHES, LENGTHS, opcodes
+from hadamard.envs.atari2600.program import BANKS, HOT_SPOTS, WINDOWS, Program
 from hadamard.envs.atari2600.source import write_sources
-from hadamard.envs.atari2600.translate import (
-    BANKS,
-    BRANCHES,
-    HOT_SPOTS,
-    WINDOWS,
-    Program,
-    opcodes,
-    translation,
-)
+from hadamard.envs.atari2600.translate import translation
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None, reason="the source is compiled with g++, which is not here"
 )
 SETTINGS = Settings(protocol=1, training=1, most_steps=27_000, most_frames=0)
-LENGTHS = {"IMP": 1, "ABS": 3, "ABX": 3, "ABY": 3}
 START = 0xF000
 
 

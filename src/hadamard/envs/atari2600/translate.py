@@ -10,94 +10,23 @@ that nothing in the program names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
-OPCODES = Path(__file__).parent / "opcodes.h"
-WINDOWS = {"CART_2K": 0x7FF, "CART_4K": 0xFFF, "CART_F8": 0xFFF, "CART_F6": 0xFFF}
-"""The addresses of one bank, for the kinds of cartridge that show one bank at all addresses."""
-FIRST_BANK = {"CART_F8": 1}
-"""The bank at power-on, if not the first."""
-HOT_SPOTS = {"CART_F8": 0xFF8, "CART_F6": 0xFF6}
-"""The address within the window that switches to the first bank; the next ones follow."""
-BANKS = {"CART_2K": 1, "CART_4K": 1, "CART_F8": 2, "CART_F6": 4}
-
-LENGTHS = {"IMP": 1, "ABS": 3, "ABX": 3, "ABY": 3}
-BRANCHES = {
-    "BPL": "!(r.negative & 0x80)",
-    "BMI": "r.negative & 0x80",
-    "BVC": "!r.overflow",
-    "BVS": "r.overflow",
-    "BCC": "!r.carry",
-    "BCS": "r.carry",
-    "BNE": "r.nonzero",
-    "BEQ": "!r.nonzero",
-}
-READING = {
-    "LDA": "load(r, r.a, value);",
-    "LDX": "load(r, r.x, value);",
-    "LDY": "load(r, r.y, value);",
-    "LAX": "load(r, r.a, value); r.x = value;",
-    "ADC": "add(r, value);",
-    "SBC": "add(r, value ^ 0xff);",
-    "AND": "load(r, r.a, r.a & value);",
-    "ORA": "load(r, r.a, r.a | value);",
-    "EOR": "load(r, r.a, r.a ^ value);",
-    "CMP": "compare(r, r.a, value);",
-    "CPX": "compare(r, r.x, value);",
-    "CPY": "compare(r, r.y, value);",
-    "BIT": "test_bits(r, value);",
-    "NOR": "",
-}
-STORING = {"STA": "r.a", "STX": "r.x", "STY": "r.y", "SAX": "r.a & r.x"}
-CHANGING = {
-    "ASL": "shifted_left(r, old, 0)",
-    "ROL": "shifted_left(r, old, r.carry)",
-    "LSR": "shifted_right(r, old, 0)",
-    "ROR": "shifted_right(r, old, r.carry)",
-    "INC": "changed(r, old + 1)",
-    "DEC": "changed(r, old - 1)",
-    "DCP": "(old - 1) & 0xff",
-}
-SIMPLE = {
-    "TAX": "load(r, r.x, r.a);",
-    "TXA": "load(r, r.a, r.x);",
-    "TAY": "load(r, r.y, r.a);",
-    "TYA": "load(r, r.a, r.y);",
-    "TSX": "load(r, r.x, r.s);",
-    "TXS": "r.s = r.x;",
-    "INX": "r.x = changed(r, r.x + 1);",
-    "INY": "r.y = changed(r, r.y + 1);",
-    "DEX": "r.x = changed(r, r.x - 1);",
-    "DEY": "r.y = changed(r, r.y - 1);",
-    "ASA": "r.a = shifted_left(r, r.a, 0);",
-    "RLC": "r.a = shifted_left(r, r.a, r.carry);",
-    "LSA": "r.a = shifted_right(r, r.a, 0);",
-    "RRC": "r.a = shifted_right(r, r.a, r.carry);",
-    "CLC": "r.carry = 0;",
-    "SEC": "r.carry = 1;",
-    "CLV": "r.overflow = 0;",
-    "CLI": "m.cpu.interrupt = 0;",
-    "SEI": "m.cpu.interrupt = 1;",
-    "CLD": "m.cpu.decimal = 0;",
-    "SED": "m.cpu.decimal = 1;",
-    "NOP": "",
-}
-ENDS = {"JMP", "JMI", "RTS", "JSR"}
-WAITING = {"BNE": {"LDA", "LDX", "LDY", "LAX"}, "BPL": {"LDA", "LDX", "LDY", "LAX", "BIT"}}
-"""Loops that wait for the timer, by their branch (turns_of_waiting)."""
-STACK = {"PHA", "PHP", "PLA", "PLP"}
-STROBES = {
-    *(0x00, 0x01, 0x03),  # VSYNC, VBLANK, RSYNC
-    *range(0x10, 0x15),  # RESP0 to RESBL
-    *range(0x28, 0x2B),  # RESMP0, RESMP1, HMOVE
-    *range(0x2C, 0x40),  # CXCLR and beyond
-}
-"""Registers of the TIA whose writes do more than to be kept (write_beam)."""
-
+from hadamard.envs.atari2600.instructions import (
+    BRANCHES,
+    CHANGING,
+    ENDS,
+    READING,
+    SIMPLE,
+    STORING,
+    STROBES,
+    Instruction,
+    is_ram,
+    is_riot,
+    is_tia,
+)
+from hadamard.envs.atari2600.program import WINDOWS, Program
 
 NOT_TRANSLATED = """#pragma once
 #include "processor.h"
@@ -106,157 +35,6 @@ namespace atari2600 {
 EVERYWHERE void run_translated(Machine &) {}
 }  // namespace atari2600
 """
-
-
-@cache
-def opcodes() -> list[tuple[str, str, int]]:
-    """Return operation, mode and cycles of every opcode, as ``opcodes.h`` has them."""
-    rows = re.findall(r"I\((\w+), (\w+), (\d)\)", OPCODES.read_text())
-    found = [(operation, mode, int(cycles)) for operation, mode, cycles in rows]
-    assert len(found) == 256
-    return found
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of the ROM."""
-
-    place: int
-    """Where in the ROM it is."""
-    operation: str
-    mode: str
-    cycles: int
-    operand: int
-    length: int
-
-
-def is_ram(address: int) -> bool:
-    """Whether an address is RAM."""
-    return address & 0x1280 == 0x80
-
-
-def is_tia(address: int) -> bool:
-    """Whether an address is one of the TIA's."""
-    return not address & 0x1080
-
-
-def is_riot(address: int) -> bool:
-    """Whether an address is one of the RIOT's registers."""
-    return address & 0x1280 == 0x280
-
-
-class Program:
-    """The instructions of a cartridge that are reached from its start and from other places.
-
-    ``computed_jumps`` are places that only computed jumps lead to.
-    """
-
-    def __init__(self, rom: bytes, cartridge: str, computed_jumps: Iterable[int] = ()) -> None:
-        self.rom, self.cartridge = rom, cartridge
-        self.window = WINDOWS[cartridge]
-        self.first_hot = HOT_SPOTS.get(cartridge, 0x1000)
-        self.reached: dict[int, Instruction] = {}
-        self.entries: set[int] = set()
-        """Where the translation can be entered."""
-        self.leaders: set[int] = set()
-        """Where a block begins."""
-        first = FIRST_BANK.get(cartridge, 0) * (self.window + 1)
-        vector = first + 0xFFC % (self.window + 1)
-        start = self._place(first, rom[vector] | rom[vector + 1] << 8)
-        pending = [start, *computed_jumps]
-        self.entries.update(pending)
-        while pending:
-            place = pending.pop()
-            if place not in self.reached:
-                pending += self._explore(place)
-        self.code = {place: one for place, one in self.reached.items() if self.is_translated(place)}
-        self.leaders = (self.leaders | self.entries) & self.code.keys()
-        self.entries &= self.code.keys()
-
-    def _place(self, place: int, address: int) -> int:
-        """Return where the byte at an address is, for an instruction at ``place``."""
-        return place & ~self.window | address & self.window
-
-    def is_translated(self, place: int) -> bool:
-        """Whether an instruction can be translated, from where it is."""
-        within = place & self.window
-        return within + 2 < (self.first_hot & self.window or self.window + 1)
-
-    def instruction(self, place: int) -> Instruction:
-        """Return the instruction at a place."""
-        operation, mode, cycles = opcodes()[self.rom[place]]
-        length = LENGTHS.get(mode, 2)
-        after = [self.rom[(place + i) % len(self.rom)] for i in (1, 2)]
-        operand = [self.rom[place], after[0], after[0] | after[1] << 8][length - 1]
-        return Instruction(place, operation, mode, cycles, operand, length)
-
-    def next_place(self, one: Instruction) -> int:
-        """Return where the next instruction is, if this one is no jump."""
-        place = self._place(one.place, one.place + one.length)
-        bank = self.bank_after(one)
-        return place if bank is None else bank * (self.window + 1) + (place & self.window)
-
-    def bank_after(self, one: Instruction) -> int | None:
-        """Return the bank to which an instruction surely switches."""
-        first = HOT_SPOTS.get(self.cartridge)
-        accesses = one.operation in READING or one.operation in STORING
-        if first is None or one.mode != "ABS" or not one.operand & 0x1000 or not accesses:
-            return None
-        bank = (one.operand & 0xFFF) - first
-        return bank if 0 <= bank < BANKS[self.cartridge] else None
-
-    def target(self, one: Instruction) -> int | None:
-        """Return where a branch, jump or call leads, unless out of the bank."""
-        if one.operation in BRANCHES:
-            offset = one.operand - 256 if one.operand > 127 else one.operand
-            within = (one.place & self.window) + 2 + offset
-            return self._place(one.place, within) if 0 <= within <= self.window else None
-        return self._place(one.place, one.operand) if one.operand & 0x1000 else None
-
-    def is_waiting(self, one: Instruction) -> bool:
-        """Whether an instruction waits for the timer in a loop that the interpreter skips."""
-        if one.mode != "ABS" or not is_riot(one.operand) or not one.operand & 4:
-            return False
-        branch = self.instruction(self.next_place(one))
-        skipped = WAITING.get(branch.operation, set())
-        return one.operation in skipped and self.target(branch) == one.place
-
-    def is_interpreted(self, one: Instruction) -> bool:
-        """Whether an instruction is always left to the interpreter."""
-        known = (READING, STORING, CHANGING, SIMPLE, BRANCHES, ENDS, STACK)
-        if not any(one.operation in group for group in known) or self.is_waiting(one):
-            return True
-        if one.operation in BRANCHES:
-            return self.target(one) is None
-        operand = one.operand
-        if one.mode == "INY_":
-            return not 0x80 <= operand < 0xFF
-        if one.operation == "JMI":
-            return not is_ram(operand) or operand & 0xFF == 0xFF
-        if one.mode not in {"ZPG", "ABS"} or one.operation in ENDS:
-            return False
-        if one.operation in CHANGING:
-            return not is_ram(operand)
-        places = is_ram(operand) or is_tia(operand) or is_riot(operand) or operand & 0x1000
-        return not places
-
-    def _explore(self, place: int) -> list[int]:
-        """Reach the instruction at a place; return where it leads."""
-        one = self.reached[place] = self.instruction(place)
-        following, leads_to = self.next_place(one), []
-        interpreted = not self.is_translated(place) or self.is_interpreted(one)
-        if one.operation in BRANCHES or one.operation in {"JMP", "JSR"}:
-            target = self.target(one)
-            if target is not None:
-                leads_to.append(target)
-                self.leaders.add(target)
-                if interpreted:
-                    self.entries.add(target)
-        if one.operation not in {"JMP", "RTS", "RTI", "JMI", "BRK", "KIL"}:
-            leads_to.append(following)
-            if interpreted or one.operation == "JSR" or self.bank_after(one) is not None:
-                self.entries.add(following)
-        return leads_to
 
 
 @dataclass
