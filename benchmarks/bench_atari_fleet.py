@@ -9,8 +9,7 @@ records included:
 - ``pqn-one``: one run of PQN with 128 environments, with the emulators of the GPU and, beside it,
   of the CPU (worker processes; their rate varies with the number of cores).
 - ``pqn-games``: a run of PQN on each of eight games with ReLU, then with tanh + HR.
-- ``pqn-seeds``: four seeds of PQN on one game, as one fleet, and in halves of which one learns
-  while the other plays.
+- ``pqn-seeds``: four seeds of PQN on one game, as one fleet.
 - ``ppo-variants``: runs of PPO on each of eight games with ReLU, tanh and tanh + HR, 8
   environments each.
 - ``ppo-games``: a run of PPO on each of eight games with ReLU, then with tanh + HR.
@@ -27,8 +26,9 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,15 @@ class Way:
     """Runs that train together, in a folder that is gone afterwards."""
 
     def __init__(
-        self, algorithm: str, specs: Sequence[RunSpec[Any]], halves: bool, alone: bool
+        self, algorithm: str, specs: Sequence[RunSpec[Any]], *, in_fleets: bool = True
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         self._timed: TimedFleets | TimedTraining
-        if alone:
+        if not in_fleets:
             self._timed, self.shape = TimedTraining(algorithm, specs[0], folder), ""
         else:
-            fleets = TimedFleets(algorithm, specs, folder, halves=halves)
+            fleets = TimedFleets(algorithm, specs, folder)
             runs, count = len(fleets.trainers), len(fleets.fleets)
             self.shape = f"{runs} runs in {count} fleets, {fleets.environments} games; "
             self._timed = fleets
@@ -88,25 +88,27 @@ def specs_of(
     ]
 
 
-def ways_of(case: str, games: list[str], changes: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return what a case compares, by its label: what `Way` is made of."""
+def ways_of(case: str, games: list[str], changes: dict[str, Any]) -> dict[str, Callable[[], Way]]:
+    """Return what a case compares, by its label."""
     algorithm = case.partition("-")[0]
     if case == "pqn-one":
         alone = spec_of("pqn", games[0], "ReLU", "cpu", {**changes, "train.fleet": "off"})
         return {
-            "emulators on the GPU": ("pqn", specs_of("pqn", games[:1], ["ReLU"], changes), True, 0),
-            "emulators on the CPU": ("pqn", [alone], True, 1),
+            "emulators on the GPU": partial(
+                Way, "pqn", specs_of("pqn", games[:1], ["ReLU"], changes)
+            ),
+            "emulators on the CPU": partial(Way, "pqn", [alone], in_fleets=False),
         }
     if case == "pqn-seeds":
         seeds = [
             spec_of("pqn", games[0], "ReLU", "gpu", {**changes, "seed": seed}) for seed in range(4)
         ]
-        return {"one fleet": ("pqn", seeds, False, 0), "two halves": ("pqn", seeds, True, 0)}
+        return {"four seeds": partial(Way, "pqn", seeds)}
     if case == "ppo-variants":
         own = specs_of(algorithm, games, [*VARIANTS], changes)
-        return {"ReLU, tanh, tanh + HR": (algorithm, own, True, 0)}
+        return {"ReLU, tanh, tanh + HR": partial(Way, algorithm, own)}
     return {
-        variant: (algorithm, specs_of(algorithm, games, [variant], changes), True, 0)
+        variant: partial(Way, algorithm, specs_of(algorithm, games, [variant], changes))
         for variant in ("ReLU", "tanh + HR")
     }
 
@@ -156,11 +158,13 @@ def main() -> None:
     with ExitStack() as stack:
         ways = {
             case: {
-                label: stack.enter_context(closing(Standby(Way, *given)))
-                for label, given in ways_of(case, list(options.games), changes).items()
+                label: stack.enter_context(closing(Standby(create)))
+                for label, create in ways_of(case, list(options.games), changes).items()
             }
             for case in options.cases
         }
+        for way in (way for own in ways.values() for way in own.values()):
+            way.wait()  # nothing is measured while others compile
         for case, own in ways.items():
             measure(case, own, options.seconds, options.turns)
             for way in own.values():

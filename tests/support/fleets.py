@@ -162,9 +162,9 @@ def sizes_of_fleets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     create = Fleet.__init__
 
-    def creating(self: Fleet, trainers: Any) -> None:
+    def creating(self: Fleet, trainers: Any, *others: Any) -> None:
         sizes.append(len(trainers))
-        create(self, trainers)
+        create(self, trainers, *others)
 
     monkeypatch.setattr(Fleet, "__init__", creating)
     return sizes

@@ -34,14 +34,12 @@ _CLOCKED = {"playing": ("acting", "stepping"), "learning": ("learning",), "healt
 class TimedFleets:
     """Fleets of one process that train a few seconds at a time, timed, diagnoses included.
 
-    Runs of one shape are a fleet, or two (``fleet.in_halves``). Several fleets take turns, each on
-    a CUDA stream of its own, as in training. Construction includes the warm-up: compilation, CUDA
-    graph capture, the first blocks and a diagnosis.
+    Runs of one shape are a fleet. Several fleets take turns, each on a CUDA stream of its own, as
+    in training. Construction includes the warm-up: compilation, CUDA graph capture, the first
+    blocks and a diagnosis.
     """
 
-    def __init__(
-        self, algorithm: str, specs: Sequence[RunSpec[Any]], folder: Path, *, halves: bool = True
-    ) -> None:
+    def __init__(self, algorithm: str, specs: Sequence[RunSpec[Any]], folder: Path) -> None:
         start = time.perf_counter()
         with ExitStack() as stack:
             trainers = []
@@ -57,8 +55,6 @@ class TimedFleets:
             self.trainers = trainers
             names, own = [algorithm] * len(trainers), [trainer.spec for trainer in trainers]
             groups = fleet.grouped(trainers, names, own, [0] * len(own))
-            emulated = halves and any(fleet.is_emulated(algorithm, spec) for spec in own)
-            groups = fleet.in_halves(groups, emulated=emulated)
             self.fleets = [Fleet(group) for group in groups]
             self._loops = [unit.loop(lambda: False) for unit in self.fleets]
             several = len(self.fleets) > 1

@@ -64,8 +64,6 @@ def fit(
         [t.spec for t in stacked],
         [t.step for t in stacked],
     )
-    emulated = any(fleet.is_emulated(t.algorithm, t.spec) for t in stacked)
-    groups = fleet.in_halves(groups, emulated=emulated)
     alone = [trainer for trainer in trainers if trainer.spec.train.fleet != "on"]
     units: list[Trainer | Fleet] = [*alone, *(Fleet(group, on_divergence) for group in groups)]
     streams = {unit: own_stream(unit) if len(units) > 1 else None for unit in units}

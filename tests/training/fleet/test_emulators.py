@@ -78,7 +78,7 @@ def test_a_run_in_a_fleet_of_several_games_is_the_run_alone(
     games += ["Breakout"] if algorithm == "pqn" else []
     paths = [tmp_path / game for game in games]
     train(algorithm, [run_of(algorithm, p, 1, g) for p, g in zip(paths, games, strict=True)])
-    assert sizes == {"pqn": [2, 1], "ppo": [1, 1], "dqn": [2]}[algorithm]  # ppo's in halves
+    assert sizes == {"pqn": [2, 1], "ppo": [2], "dqn": [2]}[algorithm]
     train(algorithm, [run_of(algorithm, tmp_path / "alone", 1, "Qbert")])
     assert_same_run(tmp_path / "alone", tmp_path / "Qbert")
 
@@ -92,7 +92,6 @@ def test_a_stopped_fleet_is_resumed_exactly(
         stopping_at(20, patch)
         with pytest.raises(Interrupted):
             train(algorithm, specs)
-    # The halves of a fleet may be a block apart.
     stopped = [start.trained_steps(Run.open(spec.run_dir or "")) for spec in specs]
     assert 0 < min(stopped) <= max(stopped) < specs[0].train.steps
     resume(tmp_path / "0", tmp_path / "1")

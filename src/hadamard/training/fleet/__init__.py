@@ -162,24 +162,6 @@ def grouped(
     return list(groups.values())
 
 
-def in_halves(groups: Sequence[Sequence[Item]], *, emulated: bool) -> list[list[Item]]:
-    """Divide the only fleet of a process in two, if its games are emulated on the device.
-
-    One plays while the other learns, on streams of their own. Playing takes as long for half of the
-    games, since a GPU has room for many more. No result depends on it.
-
-    Examples:
-        >>> in_halves([[1, 2, 3]], emulated=True), in_halves([[1, 2], [3]], emulated=True)
-        ([[1, 2], [3]], [[1, 2], [3]])
-    """
-    divided = [list(group) for group in groups]
-    if not emulated or len(divided) != 1:
-        return divided
-    (runs,) = divided
-    middle = (len(runs) + 1) // 2
-    return [half for half in (runs[:middle], runs[middle:]) if half]
-
-
 def _shape(algorithm: str, spec: RunSpec[Any]) -> str:
     """Return what the runs of a fleet have in common."""
     agent = discover.find(discover.ALGORITHMS, algorithm, "algorithm").build
