@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,9 +42,9 @@ def test_seeds_are_one_fleet(
     sizes = []
     build = fit.Fleet
 
-    def counted(trainers: list[start.Trainer]) -> fit.Fleet:
+    def counted(trainers: list[start.Trainer], *others: Any) -> fit.Fleet:
         sizes.append(len(trainers))
-        return build(trainers)
+        return build(trainers, *others)
 
     monkeypatch.setattr(fit, "Fleet", counted)
     result = command(*words(tmp_path / "on", "--seeds", "3", "--train.fleet", "on"))

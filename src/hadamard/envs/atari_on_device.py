@@ -25,7 +25,7 @@ from hadamard.envs.atari_game import FRAME_SKIP
 from hadamard.envs.common import check_actions, check_num_envs, check_saved
 
 STEP_SECONDS = FRAME_SKIP / 60
-LAYOUT = 1
+LAYOUT = 2
 """Of the saved state; raise it when the structs of an environment change."""
 SHORTEST_CUT = 26_000
 """Every truncated game has more steps; the frames that ``cleanrl`` counts are of forced actions

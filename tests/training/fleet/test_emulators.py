@@ -112,14 +112,6 @@ def test_without_a_fleet_a_run_does_not_depend_on_its_emulators(
     assert_same_rows(tmp_path / "gpu", tmp_path / "cpu")
 
 
-def test_a_fleet_is_divided_where_one_half_can_play_while_the_other_learns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = sizes_of_fleets(monkeypatch)
-    train("pqn", [run_of("pqn", tmp_path / str(s), s, train__steps=16) for s in range(3)])
-    assert sizes == [2, 1]
-
-
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "choose_device", lambda name: torch.device("cuda"))
 

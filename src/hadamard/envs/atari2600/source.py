@@ -57,7 +57,7 @@ ALONE = Launch()
 def launch_of(count: int) -> Launch:
     """Return how so many environments are played: each on a processor of its own, if there are."""
     most = MOST_THREADS // ALONE.lanes
-    return replace(ALONE, together=min(most, max(1, count // MULTIPROCESSORS)))
+    return replace(ALONE, together=min(most, max(1, -(-count // MULTIPROCESSORS))))
 
 
 def table_header() -> str:
