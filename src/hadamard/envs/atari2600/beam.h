@@ -146,8 +146,8 @@ EVERYWHERE u32 draw_pixels(const Tia &tia, u8 *row, i32 from, i32 to, u32 known)
 }
 
 // Draw the clocks from .. to - 1 of one row of the screen as it was recorded; returns collisions.
-EVERYWHERE u32 draw_row(const Recording &recording, const Game &game, i32 row, i32 from, i32 to,
-                        u32 known, u8 *pixels) {
+OUTLINED u32 draw_row(const Recording &recording, const Game &game, i32 row, i32 from, i32 to,
+                      u32 known, u8 *pixels) {
   Tia tia = recording.at_start[row];
   i32 row_clock = CLOCKS_PER_LINE * (game.first_line + row), drawn = from;
   u32 write = recording.first_write[row], end = recording.first_write[row + 1], hit = 0;
@@ -177,22 +177,38 @@ EVERYWHERE u32 draw_row(const Recording &recording, const Game &game, i32 row, i
   return hit;
 }
 
-// Latch the collisions up to the clock at which the TIA was last accessed.
-OUTLINED void latch_collisions(const Lanes &lanes, Frame &frame, const Game &game,
-                               const Recording &recording) {
+// The collisions that are not latched yet of every `step`th row, from the `offset`th one on.
+EVERYWHERE u32 pending_collisions(const Frame &frame, const Game &game, const Recording &recording,
+                                  i32 offset, i32 step) {
   i32 start = CLOCKS_PER_LINE * game.first_line;
   i32 from = pending_from(frame, game), to = pending_until(frame, game);
   u32 known = frame.collisions, hit = 0;
-  if (from < to && known != ALL_COLLISIONS) {
-    i32 first = (from - start) / CLOCKS_PER_LINE, last = (to - 1 - start) / CLOCKS_PER_LINE;
-    for (i32 row = first + lanes.lane; row <= last; row += LANES) {
-      i32 row_clock = start + CLOCKS_PER_LINE * row;
-      i32 left = from > row_clock ? from - row_clock : 0, right = to - row_clock;
-      if (right > CLOCKS_PER_LINE) right = CLOCKS_PER_LINE;
-      hit |= draw_row(recording, game, row, left, right, known, nullptr);
-    }
+  if (from >= to || known == ALL_COLLISIONS) return 0;
+  i32 first = (from - start) / CLOCKS_PER_LINE, last = (to - 1 - start) / CLOCKS_PER_LINE;
+  for (i32 row = first + offset; row <= last; row += step) {
+    i32 row_clock = start + CLOCKS_PER_LINE * row;
+    i32 left = from > row_clock ? from - row_clock : 0, right = to - row_clock;
+    if (right > CLOCKS_PER_LINE) right = CLOCKS_PER_LINE;
+    hit |= draw_row(recording, game, row, left, right, known, nullptr);
   }
-  hit = lanes.any(hit);
+  return hit;
+}
+
+// Latch the collisions of a few lines, by the thread that plays the processor, while the others
+// wait; returns false if it would take long.
+EVERYWHERE bool latch_few_lines(Frame &frame, const Game &game, Recording &recording) {
+  const i32 few = 2 * CLOCKS_PER_LINE;
+  if (pending_until(frame, game) - pending_from(frame, game) > few) return false;
+  end_recording(frame, recording);
+  frame.collisions |= (u16)pending_collisions(frame, game, recording, 0, 1);
+  frame.latched = frame.seen;
+  return true;
+}
+
+// Latch the collisions up to the clock at which the TIA was last accessed.
+OUTLINED void latch_collisions(const Lanes &lanes, Frame &frame, const Game &game,
+                               const Recording &recording) {
+  u32 hit = lanes.any(pending_collisions(frame, game, recording, lanes.lane, LANES));
   lanes.once([&] {
     frame.collisions |= (u16)hit;
     frame.latched = frame.seen;

@@ -2,6 +2,7 @@
 // write to the TIA needs are variables of one function here, so that the compiler keeps them in the
 // registers of the GPU.
 #pragma once
+#include "beam.h"
 #include "processor.h"
 
 namespace atari2600 {
@@ -107,8 +108,8 @@ struct Read {
   bool ready;
 };
 
-// A read of the TIA or of the RIOT. It is not ready if collisions are asked for that are not latched
-// yet; the interpreter then waits for them.
+// A read of the TIA or of the RIOT. It is not ready if collisions of many lines are asked for that
+// are not latched yet; the interpreter then waits for them.
 OUTLINED Read read_slowly(Console &console, const Game &game, Recording &recording, u32 cycle,
                           u32 address, u32 bus) {
   IS_SHARED(&console);
@@ -118,7 +119,8 @@ OUTLINED Read read_slowly(Console &console, const Game &game, Recording &recordi
   frame.last_access = record_of(clock, VSYNC, 0);
   if ((address & 15) < 8) {
     reach(frame, console.tia, recording, clock);
-    if (has_pending_collisions(frame, game)) return {0, false};
+    if (has_pending_collisions(frame, game) && !latch_few_lines(frame, game, recording))
+      return {0, false};
   }
   return {read_tia(console, cycle, bus, address), true};
 }
