@@ -5,13 +5,15 @@
         ASAN_OPTIONS=detect_leaks=0 python -m tests.envs.damaged_games --trials 100000 --sanitize
 
 With ``--sanitize`` the source is compiled so that the first wrong access or undefined result ends
-the process. For each game it prints how many were refused and how many played.
+the process, with ``--translated`` each game plays by its translated program, as on a GPU. For each
+game it prints how many were refused and how many played.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import hashlib
 import random
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hadamard.envs.atari2600 import source
+from hadamard.envs.atari2600 import batch, source
 from hadamard.envs.atari_on_device import EmulatedGames
 
 GAMES = {
@@ -97,11 +99,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--games", nargs="*", default=list(GAMES))
     parser.add_argument("--sanitize", action="store_true", help="see above")
+    parser.add_argument("--translated", action="store_true", help="see above")
     options = parser.parse_args()
     if options.sanitize:
         source.FLAGS = (*source.FLAGS, *SANITIZED)
     torch.set_num_threads(1)
     for name in options.games:
+        if options.translated:
+            batch.host_library = functools.partial(source.host_library, name)
+            for cached in (batch.player_on, batch.cartridge):
+                cached.cache_clear()
         print(play_damaged(name, options.trials // len(options.games), options.seed), flush=True)
 
 
